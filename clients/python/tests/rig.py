@@ -1,18 +1,24 @@
-"""The real server with data of its own, which can be killed and started again at its address."""
+"""The real server with data of its own, which can be killed and started again at its address; and one that responds as a test says."""
 
 from __future__ import annotations
 
+import http.server
 import os
 import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from email.message import Message
+from http import HTTPStatus
 from pathlib import Path
 
 import encke
@@ -73,9 +79,83 @@ class Server:
         return encke.AsyncEncke(self.url, token=token, retry=RETRY)
 
 
-def fixed_port() -> int:
+@dataclass(frozen=True)
+class Reply:
+    """A response of a `Scripted` server. Without a status the connection is cut."""
+
+    status: int | None = None
+    fields: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+@dataclass(frozen=True)
+class Received:
+    """A request to a `Scripted` server."""
+
+    method: str
+    path: str
+    fields: Message
+    body: bytes
+
+
+class Scripted:
+    """A server of HTTP that responds as a function says, which other threads may change, and knows the requests that it has received."""
+
+    def __init__(self, reply: Callable[[Received], Reply], certificate: ssl.SSLContext | None = None) -> None:
+        scripted = self
+        self.reply = reply
+        self.received: list[Received] = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_one_request(self) -> None:
+                try:
+                    super().handle_one_request()
+                except ConnectionError:
+                    self.close_connection = True
+
+            def respond(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                received = Received(self.command, self.path, self.headers, body)
+                scripted.received.append(received)
+                reply = scripted.reply(received)
+                if reply.status is None:
+                    self.close_connection = True
+                    return
+                self.send_response(reply.status)
+                for name, value in reply.fields.items():
+                    self.send_header(name, value)
+                if reply.status != HTTPStatus.NO_CONTENT:
+                    self.send_header("Content-Length", str(len(reply.body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(reply.body)
+
+            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = respond
+
+            def log_message(self, format: str, *_: object) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self._server.server_port
+        if certificate is not None:
+            self._server.socket = certificate.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"{'http' if certificate is None else 'https'}://127.0.0.1:{self.port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def always(reply: Reply) -> Callable[[Received], Reply]:
+    return lambda _: reply
+
+
+def fixed_port(skipped: int = 0) -> int:
     """A free port below those that Linux gives to connections, so that none takes it while its server is not there."""
-    begin = os.getpid() * 97
+    begin = os.getpid() * 97 + skipped
     for port in (28_000 + (begin + given) % 4_000 for given in range(4_000)):
         with socket.socket() as probe:
             try:

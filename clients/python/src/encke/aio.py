@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
@@ -11,8 +10,8 @@ from typing import Any, Callable, Optional, TypeVar, Union, cast
 
 import httpx
 
-from . import pools, streams, subscriptions
-from .client import LIMITS, prepared
+from . import pools, process, streams, subscriptions
+from .connections import AsyncConnections, prepared
 from .follower import Follower, Notice, Record, Start, Streams
 from .options import Options, Retry, Token
 from .pools import JobState, Posted
@@ -20,12 +19,16 @@ from .producer import Producer
 from .steps import Answer, Call, Caller, Close, Open, Opened, Receive, RenewToken, Send, Sleep, Step, Steps
 from .streams import BEGINNING, Appended, Page, StreamInfo, Writers
 from .subscriptions import Wake
+from .tokens import AsyncTokens
 
 T = TypeVar("T")
 
 
 class AsyncEncke:
-    """As `Encke`, with coroutines, for one loop of asyncio. The function that makes tokens may be a coroutine function."""
+    """As `Encke`, with coroutines. The function that makes tokens may be a coroutine function.
+
+    Each loop of asyncio has connections of its own, so a client outlives `asyncio.run`.
+    """
 
     def __init__(
         self,
@@ -40,9 +43,8 @@ class AsyncEncke:
         retry: Optional[Retry] = None,
     ) -> None:
         self.options = Options(url, token, verify, http2, headers or {}, timeout_s, quiet_s, retry or Retry())
-        self._http = httpx.AsyncClient(base_url=url, verify=verify, http2=http2, headers=headers, limits=LIMITS, timeout=timeout_s)
         self._caller = Caller(self.options)
-        self._writers = Writers(self._caller)
+        self._session = AsyncSession(self._caller)
 
     # Streams
 
@@ -77,7 +79,7 @@ class AsyncEncke:
         )
         created = await self._call(call)
         if created:
-            self._writers.created(stream, content_type)
+            self._here.writers.created(stream, content_type)
         return created
 
     async def append(
@@ -110,9 +112,10 @@ class AsyncEncke:
         if_match: Optional[str] = None,
     ) -> Optional[Appended]:
         """Appends messages in their order, those of JSON in batches; none if there are none."""
-        producer = producer or self._writers.producer(stream)
-        async with producer.async_lock:
-            return await self._run(self._writers.append(stream, messages, producer, content_type, if_match))
+        writers = self._here.writers
+        producer = producer or writers.producer(stream)
+        async with producer.async_turn(stream, self.options.retry.give_up_s):
+            return await self._run(writers.append(stream, messages, producer, content_type, if_match))
 
     async def close_stream(self, stream: str, reason: Optional[str] = None) -> str:
         """Ends a stream, as `done`, `failed` or `stopped`; its last offset."""
@@ -141,7 +144,7 @@ class AsyncEncke:
         return AsyncFollowing(self, Follower(self._caller, Start(streams, from_, last, after, times, on_notice)))
 
     async def head(self, stream: str) -> StreamInfo:
-        return await self._call(streams.head(stream))
+        return await self._run(streams.head(self._caller, stream))
 
     async def list(self, prefix: str = "") -> AsyncIterator[StreamInfo]:
         """The streams whose names begin with a prefix, in the order of their names."""
@@ -159,7 +162,7 @@ class AsyncEncke:
 
     async def delete(self, stream: str) -> None:
         await self._call(streams.delete(stream))
-        self._writers.forget(stream)
+        self._here.writers.forget(stream)
 
     async def fork(self, stream: str, source: str, *, at: Optional[str] = None) -> bool:
         """Creates a stream that begins with the records of another, up to its end or up to an offset."""
@@ -250,7 +253,8 @@ class AsyncEncke:
 
     async def close(self) -> None:
         """Closes all connections."""
-        await self._http.aclose()
+        if self._session is self._here:
+            await self._session.connections.close()
 
     async def __aenter__(self) -> AsyncEncke:
         return self
@@ -262,7 +266,24 @@ class AsyncEncke:
         return await self._run(self._caller.call(call))
 
     async def _run(self, steps: Steps[T]) -> T:
-        return await Driver(self._http, self.options).run(steps)
+        return await Driver(self).run(steps)
+
+    @property
+    def _here(self) -> AsyncSession:
+        """The session of this process."""
+        if self._session.process != process.identity():
+            self._session = AsyncSession(self._caller)
+        return self._session
+
+
+class AsyncSession:
+    """What a client has in one process: connections, a token, and producers."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.process = process.identity()
+        self.connections = AsyncConnections(caller.options)
+        self.tokens = AsyncTokens(caller.options)
+        self.writers = Writers(caller)
 
 
 class AsyncFollowing:
@@ -270,7 +291,7 @@ class AsyncFollowing:
 
     def __init__(self, client: AsyncEncke, follower: Follower) -> None:
         self._follower = follower
-        self._driver = Driver(client._http, client.options)
+        self._driver = Driver(client)
 
     @property
     def position(self) -> Optional[str]:
@@ -298,19 +319,29 @@ class AsyncFollowing:
 
 
 class Driver:
-    """Does the steps of one operation, with at most one open response."""
+    """Does the steps of one operation at a time, with at most one open response."""
 
-    def __init__(self, http: httpx.AsyncClient, options: Options) -> None:
-        self._http = http
-        self._options = options
+    def __init__(self, client: AsyncEncke) -> None:
+        self._client = client
+        self._options = client.options
+        self._http: Optional[httpx.AsyncClient] = None
         self._response: Optional[httpx.Response] = None
         self._pieces: Optional[AsyncIterator[bytes]] = None
+        self._is_running = False
 
     async def run(self, steps: Steps[T]) -> T:
+        http = self._client._here.connections.current()
+        if self._http is not http:
+            # The response is that of another loop or process.
+            process.abandoned.append(self._pieces)
+            self._http, self._response, self._pieces, self._is_running = http, None, None, False
+        if self._is_running:
+            raise RuntimeError("another task waits for the next record of this follower")
+        self._is_running = True
         outcome: object = None
         try:
             while True:
-                outcome = await self._do(steps.send(outcome))
+                outcome = await self._do(http, steps.send(outcome))
         except StopIteration as end:
             return cast(T, end.value)
         except BaseException:
@@ -318,13 +349,14 @@ class Driver:
             await self.close()
             raise
         finally:
+            self._is_running = False
             steps.close()
 
-    async def _do(self, step: Step) -> object:
+    async def _do(self, http: httpx.AsyncClient, step: Step) -> object:
         if isinstance(step, Send):
-            return await self._send(step)
+            return await self._send(http, step)
         if isinstance(step, Open):
-            return await self._open(step)
+            return await self._open(http, step)
         if isinstance(step, Receive):
             return await self._receive()
         if isinstance(step, Close):
@@ -332,36 +364,27 @@ class Driver:
         elif isinstance(step, Sleep):
             await asyncio.sleep(step.seconds)
         elif isinstance(step, RenewToken):
-            return await self._token()
+            return await self._client._here.tokens.token(step.refused)
         return None
 
-    async def _token(self) -> str:
-        make = self._options.token
-        token = make() if callable(make) else make
-        if inspect.isawaitable(token):
-            token = await token
-        if token is None:
-            raise TypeError("the function that makes tokens returns a str")
-        return token
-
-    async def _send(self, step: Send) -> object:
+    async def _send(self, http: httpx.AsyncClient, step: Send) -> object:
         try:
-            response = await self._http.send(prepared(self._http, self._options, step.request, step.token))
+            response = await http.send(prepared(http, self._options, step.request, step.token))
         except httpx.TransportError as error:
             return error
-        return Answer(response.status_code, response.headers, response.content)
+        return Answer(response.status_code, response.headers, response.content, response.url)
 
-    async def _open(self, step: Open) -> object:
+    async def _open(self, http: httpx.AsyncClient, step: Open) -> object:
         try:
-            response = await self._http.send(prepared(self._http, self._options, step.request, step.token), stream=True)
+            response = await http.send(prepared(http, self._options, step.request, step.token), stream=True)
         except httpx.TransportError as error:
             return error
         self._response = response
         if response.status_code == httpx.codes.OK:
             self._pieces = response.aiter_raw()
-            return Opened()
+            return Opened(response.headers, response.url)
         try:
-            return Answer(response.status_code, response.headers, await response.aread())
+            return Answer(response.status_code, response.headers, await response.aread(), response.url)
         except httpx.TransportError as error:
             return error
         finally:
@@ -382,5 +405,5 @@ class Driver:
     async def close(self) -> None:
         response, self._response = self._response, None
         self._pieces = None
-        if response is not None:
+        if response is not None and self._http is self._client._here.connections.current():
             await response.aclose()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import ssl
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
@@ -11,20 +11,24 @@ from typing import Any, Callable, Optional, TypeVar, Union, cast
 
 import httpx
 
-from . import pools, streams, subscriptions
+from . import pools, process, streams, subscriptions
+from .connections import Connections, prepared
 from .follower import Follower, Notice, Record, Start, Streams
 from .options import Options, Retry, Token
 from .pools import JobState, Posted
 from .producer import Producer
-from .steps import Answer, Call, Caller, Close, Open, Opened, Receive, RenewToken, Request, Send, Sleep, Step, Steps
+from .steps import Answer, Call, Caller, Close, Open, Opened, Receive, RenewToken, Send, Sleep, Step, Steps
 from .streams import BEGINNING, Appended, Page, StreamInfo, Writers
 from .subscriptions import Wake
+from .tokens import Tokens
 
 T = TypeVar("T")
 
 
 class Encke:
     """A server, for programs that block. Threads may share one. `AsyncEncke` has the same methods as coroutines.
+
+    A process that is forked has connections and producers of its own.
 
     `token` is one for all requests, or a function that makes one. The function is called before the first request, and again when the
     server refuses what it has made. Requests are repeated after cuts and refusals for a time, as `retry` says.
@@ -43,9 +47,8 @@ class Encke:
         retry: Optional[Retry] = None,
     ) -> None:
         self.options = Options(url, token, verify, http2, headers or {}, timeout_s, quiet_s, retry or Retry())
-        self._http = httpx.Client(base_url=url, verify=verify, http2=http2, headers=headers, limits=LIMITS, timeout=timeout_s)
         self._caller = Caller(self.options)
-        self._writers = Writers(self._caller)
+        self._session = Session(self._caller)
 
     # Streams
 
@@ -80,7 +83,7 @@ class Encke:
         )
         created = self._call(call)
         if created:
-            self._writers.created(stream, content_type)
+            self._here.writers.created(stream, content_type)
         return created
 
     def append(
@@ -110,9 +113,10 @@ class Encke:
         if_match: Optional[str] = None,
     ) -> Optional[Appended]:
         """Appends messages in their order, those of JSON in batches; none if there are none."""
-        producer = producer or self._writers.producer(stream)
-        with producer.lock:
-            return self._run(self._writers.append(stream, messages, producer, content_type, if_match))
+        writers = self._here.writers
+        producer = producer or writers.producer(stream)
+        with producer.turn(stream, self.options.retry.give_up_s):
+            return self._run(writers.append(stream, messages, producer, content_type, if_match))
 
     def close_stream(self, stream: str, reason: Optional[str] = None) -> str:
         """Ends a stream, as `done`, `failed` or `stopped`; its last offset."""
@@ -141,7 +145,7 @@ class Encke:
         return Following(self, Follower(self._caller, Start(streams, from_, last, after, times, on_notice)))
 
     def head(self, stream: str) -> StreamInfo:
-        return self._call(streams.head(stream))
+        return self._run(streams.head(self._caller, stream))
 
     def list(self, prefix: str = "") -> Iterator[StreamInfo]:
         """The streams whose names begin with a prefix, in the order of their names."""
@@ -158,7 +162,7 @@ class Encke:
 
     def delete(self, stream: str) -> None:
         self._call(streams.delete(stream))
-        self._writers.forget(stream)
+        self._here.writers.forget(stream)
 
     def fork(self, stream: str, source: str, *, at: Optional[str] = None) -> bool:
         """Creates a stream that begins with the records of another, up to its end or up to an offset."""
@@ -249,7 +253,8 @@ class Encke:
 
     def close(self) -> None:
         """Closes all connections."""
-        self._http.close()
+        if self._session is self._here:
+            self._session.connections.close()
 
     def __enter__(self) -> Encke:
         return self
@@ -261,7 +266,24 @@ class Encke:
         return self._run(self._caller.call(call))
 
     def _run(self, steps: Steps[T]) -> T:
-        return Driver(self._http, self.options).run(steps)
+        return Driver(self).run(steps)
+
+    @property
+    def _here(self) -> Session:
+        """The session of this process."""
+        if self._session.process != process.identity():
+            self._session = Session(self._caller)
+        return self._session
+
+
+class Session:
+    """What a client has in one process: connections, a token, and producers."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.process = process.identity()
+        self.connections = Connections(caller.options)
+        self.tokens = Tokens(caller.options)
+        self.writers = Writers(caller)
 
 
 class Following:
@@ -269,7 +291,7 @@ class Following:
 
     def __init__(self, client: Encke, follower: Follower) -> None:
         self._follower = follower
-        self._driver = Driver(client._http, client.options)
+        self._driver = Driver(client)
 
     @property
     def position(self) -> Optional[str]:
@@ -297,15 +319,25 @@ class Following:
 
 
 class Driver:
-    """Does the steps of one operation, with at most one open response."""
+    """Does the steps of one operation at a time, with at most one open response."""
 
-    def __init__(self, http: httpx.Client, options: Options) -> None:
-        self._http = http
-        self._options = options
+    def __init__(self, client: Encke) -> None:
+        self._client = client
+        self._options = client.options
+        self._attach(client._here)
+
+    def _attach(self, session: Session) -> None:
+        self._session = session
         self._response: Optional[httpx.Response] = None
         self._pieces: Iterator[bytes] = iter(())
+        self._turn = threading.Lock()
 
     def run(self, steps: Steps[T]) -> T:
+        if self._session is not self._client._here:
+            process.abandoned.append(self._pieces)
+            self._attach(self._client._here)
+        if not self._turn.acquire(blocking=False):
+            raise RuntimeError("another thread waits for the next record of this follower")
         outcome: object = None
         try:
             while True:
@@ -316,6 +348,7 @@ class Driver:
             self.close()
             raise
         finally:
+            self._turn.release()
             steps.close()
 
     def _do(self, step: Step) -> object:
@@ -330,34 +363,30 @@ class Driver:
         elif isinstance(step, Sleep):
             time.sleep(step.seconds)
         elif isinstance(step, RenewToken):
-            return self._token()
+            return self._session.tokens.token(step.refused)
         return None
-
-    def _token(self) -> str:
-        make = self._options.token
-        token = make() if callable(make) else make
-        if inspect.isawaitable(token) or token is None:
-            raise TypeError("the function that makes tokens of a blocking client returns a str")
-        return token
 
     def _send(self, step: Send) -> object:
         try:
-            response = self._http.send(prepared(self._http, self._options, step.request, step.token))
+            with self._session.connections.use() as http:
+                response = http.send(prepared(http, self._options, step.request, step.token))
         except httpx.TransportError as error:
             return error
-        return Answer(response.status_code, response.headers, response.content)
+        return Answer(response.status_code, response.headers, response.content, response.url)
 
     def _open(self, step: Open) -> object:
         try:
-            response = self._http.send(prepared(self._http, self._options, step.request, step.token), stream=True)
+            with self._session.connections.use() as http:
+                response = http.send(prepared(http, self._options, step.request, step.token), stream=True)
         except httpx.TransportError as error:
             return error
         self._response = response
         if response.status_code == httpx.codes.OK:
             self._pieces = response.iter_raw()
-            return Opened()
+            return Opened(response.headers, response.url)
         try:
-            return Answer(response.status_code, response.headers, response.read())
+            with self._session.connections.use():
+                return Answer(response.status_code, response.headers, response.read(), response.url)
         except httpx.TransportError as error:
             return error
         finally:
@@ -365,7 +394,8 @@ class Driver:
 
     def _receive(self) -> object:
         try:
-            piece = next(self._pieces, None)
+            with self._session.connections.use():
+                piece = next(self._pieces, None)
         except httpx.TransportError as error:
             self.close()
             return error
@@ -376,18 +406,6 @@ class Driver:
     def close(self) -> None:
         response, self._response = self._response, None
         self._pieces = iter(())
-        if response is not None:
-            response.close()
-
-
-def prepared(http: Union[httpx.Client, httpx.AsyncClient], options: Options, request: Request, token: Optional[str]) -> httpx.Request:
-    """A request of httpx."""
-    headers = dict(request.headers)
-    if token is not None:
-        headers["Authorization"] = f"Bearer {token}"
-    timeout = httpx.Timeout(options.timeout_s, read=request.timeout_s or options.timeout_s)
-    return http.build_request(request.method, request.target, headers=headers, content=request.body, timeout=timeout)
-
-
-# Each follower has a connection, but over HTTP/2.
-LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+        if response is not None and self._session is self._client._here:
+            with self._session.connections.use():
+                response.close()

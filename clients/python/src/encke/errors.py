@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import json
-from typing import Optional
+from typing import Any, Optional, TypeVar
 
 import httpx
 
+E = TypeVar("E", bound=Exception)
 
-class EnckeError(Exception):
+
+class CopiedError(Exception):
+    """An exception that pickle and copy restore from its attributes, without a call of its constructor."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restore, (type(self), self.args), self.__dict__
+
+
+def restore(kind: type[E], args: tuple[Any, ...]) -> E:
+    return kind.__new__(kind, *args)
+
+
+class EnckeError(CopiedError):
     """A refusal, by the body `application/problem+json` of the server.
 
-    `code` is for programs and does not change; `message` says what was wrong and what is allowed. A refused request has changed nothing,
-    except that of a request which was repeated after a cut an earlier attempt may have been carried out: `may_be_done`.
+    `code` is for programs and does not change; `message` says what was wrong and what is allowed. `request` is the method and the path that
+    were refused, such as `POST /v1/stream/chat/1`. A refused request has changed nothing, except that of a request which was repeated after
+    a cut an earlier attempt may have been carried out: `may_be_done`.
     """
 
     def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(f"{code}: {message}" if status == 0 else f"{status} {code}: {message}")
+        super().__init__(status, code, message)
         self.status = status
         self.code = code
         self.message = message
+        self.request = ""
         self.may_be_done = False
+
+    def __str__(self) -> str:
+        text = f"{self.code}: {self.message}" if self.status == 0 else f"{self.status} {self.code}: {self.message}"
+        return f"{text} ({self.request})" if self.request else text
 
 
 class UnreachableError(EnckeError):
@@ -35,6 +54,15 @@ class UncertainProducerError(EnckeError):
 
     def __init__(self) -> None:
         super().__init__(0, "uncertain", "the last append of this producer may have been made; continue with a higher epoch")
+
+
+class SharedProducerError(EnckeError):
+    """Another writer uses the id of this client's producer: its append has the number of this one, which may not be stored."""
+
+    def __init__(self, stream: str, producer: str) -> None:
+        message = f"another writer uses the producer {producer} at the stream {stream!r}: the append was acknowledged as a repetition"
+        super().__init__(0, "shared_producer", message)
+        self.may_be_done = True
 
 
 class NotFoundError(EnckeError):
@@ -64,7 +92,7 @@ class StaleEpochError(EnckeError):
 def refusal(status: int, headers: httpx.Headers, body: bytes) -> EnckeError:
     """The error that a response stands for, also if a proxy sent it and its body is no problem."""
     # The response to HEAD has no body.
-    code = CODES.get(status, "http_error")
+    code = CODES.get(status, HTTP_ERROR)
     message = body[:TEXT_MAX].decode("utf-8", "replace") or httpx.codes.get_reason_phrase(status)
     try:
         error = json.loads(body)["error"]
@@ -84,6 +112,15 @@ def refusal(status: int, headers: httpx.Headers, body: bytes) -> EnckeError:
     return BY_STATUS.get(status, EnckeError)(status, code, message)
 
 
+def not_encke(status: int, url: str, why: str) -> EnckeError:
+    """The error for a response that the protocol does not promise: another program than the server has sent it."""
+    error = EnckeError(status, "not_encke", f"the response from {url} is not the server's: {why}")
+    error.may_be_done = True
+    return error
+
+
+# The code of a refusal that does not say one, as that of a proxy.
+HTTP_ERROR = "http_error"
 BY_STATUS = {404: NotFoundError, 410: GoneError}
 CODES = {404: "not_found", 410: "gone"}
 

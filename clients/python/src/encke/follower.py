@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
-from .errors import GoneError
+from .errors import EnckeError, GoneError, not_encke
 from .options import Backoff
 from .steps import (
     BAD_REQUEST,
@@ -28,10 +29,10 @@ from .steps import (
     Sleep,
     Steps,
     is_passing,
-    path,
+    shown,
     unreachable,
 )
-from .streams import BEGINNING, NO_CONTENT
+from .streams import BEGINNING, NO_CONTENT, stream_path
 
 log = logging.getLogger("encke")
 
@@ -107,6 +108,8 @@ class Feed:
     """What is known of the position, and what lines mean."""
 
     position: Optional[str]
+    # The streams, for errors.
+    names: str
     is_ended = False
     # Records behind the position are removed.
     is_gone: Optional[str] = None
@@ -116,6 +119,11 @@ class Feed:
     def __init__(self, start: Start) -> None:
         self.start = start
         self.ready = deque()
+
+    @property
+    def may_have_ended(self) -> bool:
+        """Whether the server may respond that there is nothing to follow any more."""
+        return False
 
     def request(self) -> tuple[str, list[tuple[str, str]]]:
         """The path and the query from which the records behind the position come."""
@@ -142,12 +150,13 @@ class OneStream(Feed):
     def __init__(self, name: str, start: Start) -> None:
         super().__init__(start)
         self._name = name
+        self.names = repr(name)
         self._stop_was_requested = False
         self.position = None if start.last is not None else start.from_ or BEGINNING
 
     def request(self) -> tuple[str, list[tuple[str, str]]]:
         begin = ("last", str(self.start.last)) if self.position is None else ("offset", self.position)
-        return path("stream", self._name), [begin, ("live", "true")]
+        return stream_path(self._name), [begin, ("live", "true")]
 
     def line(self, line: Mapping[str, Any]) -> bool:
         if "offset" in line:
@@ -178,9 +187,17 @@ class SeveralStreams(Feed):
         self._begins: list[tuple[str, Optional[str]]] = (
             [*names.items()] if isinstance(names, Mapping) else [(name, begin) for name in names]
         )
+        self.names = ", ".join(repr(name) for name, _ in self._begins)
         self._open = {name for name, _ in self._begins}
         self._has_pattern = any(is_pattern(name) for name in self._open)
         self.position = start.after
+        ambiguous = [name for name, offset in self._begins if offset is None and AT_OFFSET.search(name)]
+        if ambiguous:
+            raise ValueError(f"the end of the name {ambiguous[0]!r} is an offset for the server: follow it alone to begin with last")
+
+    @property
+    def may_have_ended(self) -> bool:
+        return self.position is not None
 
     def request(self) -> tuple[str, list[tuple[str, str]]]:
         query = [("stream", name if offset is None else f"{name}@{offset}") for name, offset in self._begins]
@@ -229,12 +246,20 @@ class Follower:
         self._caller = caller
         self._times = start.times
         self._lines = Lines()
+        self._url = ""
         self._is_open = False
         self._backoff = Backoff(caller.options.retry, FOREVER)
         self._is_renewed = False
 
     def next(self) -> Steps[Optional[Record]]:
         """The next record; none when all streams have ended."""
+        try:
+            return (yield from self._next())
+        except EnckeError as error:
+            error.request = error.request or f"following {self.feed.names}"
+            raise
+
+    def _next(self) -> Steps[Optional[Record]]:
         while True:
             while self.feed.ready:
                 ready = self.feed.ready.popleft()
@@ -255,37 +280,44 @@ class Follower:
         if self.feed.is_gone is not None:
             raise GoneError(410, "no_longer_kept", self.feed.is_gone)
         token = yield from self._caller.token()
-        outcome = yield Open(self._request(), token)
+        outcome = yield from self._caller.exchange(Open(self._request(), token))
         if isinstance(outcome, Opened):
+            content_type = outcome.headers.get("Content-Type", "")
+            self._url = shown(outcome.url)
+            if content_type.partition(";")[0].strip() != LINES_TYPE:
+                yield Close()
+                raise not_encke(200, self._url, f"its type is {content_type!r}, not {LINES_TYPE}")
             self._lines = Lines()
             self._is_open = True
             self._is_renewed = False
-            return
-        if isinstance(outcome, Answer):
-            if outcome.status == NO_CONTENT:
-                self.feed.is_ended = True
-                return
-            if outcome.status == UNAUTHORIZED and not self._is_renewed:
-                self._is_renewed = yield from self._caller.renew(token)
-                if self._is_renewed:
-                    return
-            error = outcome.error()
-            if BAD_REQUEST <= outcome.status < SERVER_ERROR and outcome.status not in REFUSED_FOR_NOW:
-                raise error
-            if outcome.status >= SERVER_ERROR and outcome.status not in REFUSED_FOR_NOW | LOST_BY_PROXY:
-                raise error
-            yield from self._wait(error, outcome.headers.get("Retry-After"))
+        elif isinstance(outcome, Answer):
+            yield from self._refused(outcome, token)
         elif is_passing(outcome):
             yield from self._wait(outcome)
         else:
             raise unreachable(outcome)
+
+    def _refused(self, answer: Answer, token: Optional[str]) -> Steps[None]:
+        if answer.status == NO_CONTENT and self.feed.may_have_ended:
+            self.feed.is_ended = True
+            return
+        if answer.status < BAD_REQUEST:
+            raise not_encke(answer.status, shown(answer.url), "its status is not 200")
+        if answer.status == UNAUTHORIZED and not self._is_renewed:
+            self._is_renewed = yield from self._caller.renew(token)
+            if self._is_renewed:
+                return
+        error = answer.error()
+        if answer.status not in REFUSED_FOR_NOW | LOST_BY_PROXY:
+            raise error
+        yield from self._wait(error, answer.headers.get("Retry-After"))
 
     def _request(self) -> Request:
         target, query = self.feed.request()
         if self._times:
             query.append(("times", "true"))
         # Lines are not compressed, and must not be by a proxy: it would hold them back.
-        headers = {"Accept": "application/x-ndjson", "Accept-Encoding": "identity"}
+        headers = {"Accept": LINES_TYPE, "Accept-Encoding": "identity"}
         return Request("GET", target, query, headers, timeout_s=self._caller.options.quiet_s)
 
     def _receive(self) -> Steps[None]:
@@ -294,8 +326,13 @@ class Follower:
         outcome = yield Receive()
         if isinstance(outcome, bytes):
             self._is_open = True
-            for line in self._lines.receive(outcome):
-                self._take(json.loads(line))
+            try:
+                for line in self._lines.receive(outcome):
+                    self._take(json.loads(line))
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                self._is_open = False
+                yield Close()
+                raise not_encke(200, self._url, f"a line can't be read, {error!r}") from error
         elif not self.feed.is_ended and self.feed.is_gone is None:
             yield from self._wait(outcome or "the response ended")
 
@@ -333,4 +370,6 @@ def is_pattern(name: str) -> bool:
     return name == "**" or name.endswith("/**")
 
 
-SERVER_ERROR = 500
+# The end of a name which the server takes for where to begin.
+AT_OFFSET = re.compile(r"@(-1|now|[0-9a-f]{16}_[0-9a-f]{16})\Z")
+LINES_TYPE = "application/x-ndjson"

@@ -20,20 +20,27 @@ class Retry:
 
     first_s: float = 0.25
     most_s: float = 10.0
-    # How long one request is repeated. Followers and workers go on until they are stopped.
+    # How long one request is repeated, and how long an append waits for earlier ones of its producer. Followers and workers repeat theirs
+    # until they are stopped.
     give_up_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        # Comparisons with a number that is none are false.
+        if not (0 < self.first_s <= self.most_s <= WAIT_S_MAX and self.give_up_s >= 0):
+            raise ValueError(f"{self}: 0 < first_s <= most_s <= {WAIT_S_MAX} and give_up_s >= 0")
 
 
 @dataclass(frozen=True)
 class Options:
     """What `Encke` and `AsyncEncke` are made from."""
 
-    url: str
-    token: Optional[Token] = None
+    # The address may have a password; a token and other fields are secrets.
+    url: str = field(repr=False)
+    token: Optional[Token] = field(default=None, repr=False)
     # As in httpx: a context holds the certificates of an authority, or that of the client.
     verify: Union[ssl.SSLContext, bool] = True
     http2: bool = False
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     # Seconds for a connection, and without a byte of a response.
     timeout_s: float = 30.0
     # Seconds without a line after which a follower connects anew. The server sends a heartbeat every 30 s, `tuning.heartbeat`.
@@ -55,7 +62,10 @@ class Backoff:
         self._begin: Optional[float] = None
 
     def wait(self, retry_after: Optional[str] = None) -> Optional[float]:
-        """Seconds to the next attempt, at least those of a field `Retry-After`; none if it would be too late."""
+        """Seconds to the next attempt, at least those of a field `Retry-After` up to its limit; none if it would be too late.
+
+        A `Retry-After` that is a date or no whole number of seconds counts as missing.
+        """
         now = time.monotonic()
         if self._begin is None:
             self._begin = now
@@ -63,10 +73,15 @@ class Backoff:
         self._failures += 1
         # Jitter, so that the clients of a server that was restarted do not come back together. It is no secret.
         wait: float = longest * random.uniform(0.5, 1.0)
-        if retry_after is not None and retry_after.isdecimal():
-            wait += int(retry_after)
+        if retry_after is not None and retry_after.isascii() and retry_after.isdecimal():
+            # A float, since Python limits the digits of an int.
+            wait += min(float(retry_after), RETRY_AFTER_S_MAX)
         return wait if now + wait - self._begin <= self._give_up_s else None
 
 
+# The longest `most_s`: an hour.
+WAIT_S_MAX = 3600
+# The longest wait that a field Retry-After causes. A server that asks for more is asked again after this time.
+RETRY_AFTER_S_MAX = 300
 # 2 to this power exceeds every quotient of waits.
 EXPONENT_MAX = 30

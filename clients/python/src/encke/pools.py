@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import Any, Optional
 
+from .errors import CopiedError
 from .steps import FOREVER, Answer, Call, Request, path
-from .streams import CREATED, NO_CONTENT, encode_json, is_json, nothing
+from .streams import CREATED, CREATED_OR_THERE, DONE, NO_CONTENT, OK, encode_json, is_json, nothing
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Posted:
     """A job that the server has accepted."""
 
     id: int
-    token: str
+    token: str = field(repr=False)
     # With `wait_s`: the result, unless the time is over.
     result: Optional[Result] = None
 
@@ -47,7 +50,7 @@ class JobState:
 class Job:
     """An attempt at a job, for a worker's handler."""
 
-    def __init__(self, pool: str, members: Mapping[str, Any]) -> None:
+    def __init__(self, pool: str, members: Mapping[str, Any], date: Optional[str] = None) -> None:
         self.pool = pool
         self.id: int = members["job"]
         self.attempt: int = members["attempt"]
@@ -59,11 +62,16 @@ class Job:
         self.data: Any = members["data"]
         if members.get("encoding") == "base64":
             self.data = decode(self.content_type, base64.b64decode(self.data))
+        elif isinstance(self.data, str) and not is_json(self.content_type):
+            # The server sends all bytes that are UTF-8 as a string.
+            self.data = decode(self.content_type, self.data.encode())
+        # Seconds to the deadline when the job came, by the server's clock, whose date has no fraction.
+        self.rest_s = 0.0 if date is None else self.deadline_ms / 1000 - parsedate_to_datetime(date).timestamp() - 1
         # Another worker has the job: the result of this attempt will be refused.
         self.is_lost = False
 
 
-class RetryLater(Exception):
+class RetryLater(CopiedError):
     """A handler raises it to refuse a job that is to wait for some seconds before its next attempt."""
 
     def __init__(self, after_s: int, reason: str = "") -> None:
@@ -73,7 +81,12 @@ class RetryLater(Exception):
 
 def create(pool: str, type: str, settings: Mapping[str, Any]) -> Call[bool]:
     body = encode_json({"type": type, **settings})
-    return Call(Request("PUT", path("pool", pool), body=body), lambda answer: answer.status == CREATED)
+    return Call(Request("PUT", pool_path(pool), body=body), CREATED_OR_THERE, created)
+
+
+def created(answer: Answer) -> bool:
+    json.loads(answer.body)["settings"]
+    return answer.status == CREATED
 
 
 def post(
@@ -90,7 +103,7 @@ def post(
         result_type, result = answer.headers.get("Content-Type", ""), None
         if answer.status != ACCEPTED:
             result = Result(result_type, decode(result_type, answer.body))
-        return Posted(int(answer.headers["Job-Id"]), answer.headers.get("Job-Token", ""), result)
+        return Posted(int(answer.headers["Job-Id"]), answer.headers["Job-Token"], result)
 
     parameters = {"key": key, "slot": slot, "wait": wait_s, "if": "connected" if if_connected else None}
     query = [(name, str(value)) for name, value in parameters.items() if value is not None]
@@ -98,7 +111,8 @@ def post(
     timeout_s += wait_s or 0
     # A second copy would be a second job.
     return Call(
-        Request("POST", path("pool", pool), query, headers, body, timeout_s),
+        Request("POST", pool_path(pool), query, headers, body, timeout_s),
+        frozenset({200, ACCEPTED}),
         parse,
         repeatable=False,
         final=frozenset({"nobody_connected"}),
@@ -111,16 +125,16 @@ def state(pool: str, job: int, token: Optional[str]) -> Call[JobState]:
         return JobState(members["job"], members["state"], members.get("attempts", 0), members)
 
     headers = {} if token is None else {"Job-Token": token}
-    return Call(Request("GET", path("pool", pool, "job", str(job)), headers=headers), parse)
+    return Call(Request("GET", pool_path(pool, "job", str(job)), headers=headers), OK, parse)
 
 
 def poll(pool: str, worker: str, wait_s: int, timeout_s: float) -> Call[Optional[Job]]:
     def parse(answer: Answer) -> Optional[Job]:
-        return None if answer.status == NO_CONTENT else Job(pool, json.loads(answer.body))
+        return None if answer.status == NO_CONTENT else Job(pool, json.loads(answer.body), answer.headers.get("Date"))
 
     query = [("worker", worker), ("wait", str(wait_s))]
-    request = Request("POST", path("pool", pool, "work"), query, {"Accept": "application/json"}, timeout_s=wait_s + timeout_s)
-    return Call(request, parse, give_up_s=FOREVER)
+    request = Request("POST", pool_path(pool, "work"), query, {"Accept": "application/json"}, timeout_s=wait_s + timeout_s)
+    return Call(request, frozenset({200, NO_CONTENT}), parse, give_up_s=FOREVER)
 
 
 def acknowledge(job: Job, result: Any) -> Call[None]:
@@ -147,11 +161,17 @@ def report(
     give_up_s: Optional[float] = None,
 ) -> Call[None]:
     query = [("attempt", str(job.attempt)), *query]
-    target = path("pool", job.pool, "job", str(job.id), what)
+    target = pool_path(job.pool, "job", str(job.id), what)
     request = Request("POST", target, query, {**headers, "Job-Token": job.token}, body)
     # A repetition finds the attempt over if the first copy has ended it. An extension ends nothing.
     done_before = frozenset({404, 409}) if what != "extend" else frozenset[int]()
-    return Call(request, nothing, give_up_s=give_up_s, done_before=done_before)
+    return Call(request, OK if what == "extend" else DONE, nothing, give_up_s=give_up_s, done_before=done_before)
+
+
+def pool_path(pool: str, *segments: str) -> str:
+    if "/" in pool:
+        raise ValueError(f"the name of the pool {pool!r} has a slash")
+    return path("pool", pool, *segments)
 
 
 def encode(data: Any, content_type: Optional[str]) -> tuple[bytes, dict[str, str]]:
@@ -170,13 +190,14 @@ def encode(data: Any, content_type: Optional[str]) -> tuple[bytes, dict[str, str
 
 
 def decode(content_type: str, body: bytes) -> Any:
-    if is_json(content_type):
-        return json.loads(body)
-    if content_type.startswith("text/"):
-        try:
+    """A value of JSON or text, by the type; bytes if it is another, or if the body is not of its type."""
+    of_json = is_json(content_type)
+    if of_json:
+        with contextlib.suppress(ValueError):
+            return json.loads(body)
+    if of_json or content_type.lower().startswith("text/"):
+        with contextlib.suppress(UnicodeDecodeError):
             return body.decode()
-        except UnicodeDecodeError:
-            pass
     return body
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import threading
+from collections.abc import AsyncIterator, Iterator
 from typing import Optional
 
+from . import process
 from .errors import EnckeError, UncertainProducerError
 
 
@@ -24,9 +27,67 @@ class Producer:
         self.next_seq = next_seq
         self.is_named = id is not None
         self._is_uncertain = False
-        # Appends of one producer go one after the other. A producer belongs to one client, which uses one of these.
-        self.lock = threading.Lock()
-        self.async_lock = AsyncLock()
+        self._process = process.identity()
+        # Appends of one producer go one after the other. A producer belongs to one client, which uses one of these. A signal handler can
+        # take the lock that its thread has.
+        self._lock = threading.RLock()
+        self._is_appending = False
+        self._async_lock: Optional[asyncio.Lock] = None
+        self._loop: Optional[asyncio.AbstractEventLoop] = None
+
+    @contextlib.contextmanager
+    def turn(self, stream: str, wait_s: float) -> Iterator[None]:
+        """Waits for the end of earlier appends, for a time."""
+        self._check_process()
+        if not self._lock.acquire(timeout=min(wait_s, threading.TIMEOUT_MAX)):
+            raise busy(stream, wait_s)
+        try:
+            if self._is_appending:
+                raise RuntimeError(
+                    f"an append to {stream!r} within another append of the same producer in this thread, as in a signal handler; "
+                    "use another producer or another thread"
+                )
+            try:
+                self._is_appending = True
+                yield
+            finally:
+                self._is_appending = False
+        finally:
+            self._lock.release()
+
+    @contextlib.asynccontextmanager
+    async def async_turn(self, stream: str, wait_s: float) -> AsyncIterator[None]:
+        """Waits for the end of earlier appends, for a time."""
+        self._check_process()
+        lock = self._lock_of_loop()
+        acquiring = asyncio.ensure_future(lock.acquire())
+        try:
+            await asyncio.wait({acquiring}, timeout=min(wait_s, threading.TIMEOUT_MAX))
+            if not acquiring.done():
+                raise busy(stream, wait_s)
+            acquiring.result()
+            yield
+        finally:
+            if acquiring.done() and not acquiring.cancelled():
+                lock.release()
+            else:
+                acquiring.cancel()
+
+    def _lock_of_loop(self) -> asyncio.Lock:
+        loop = asyncio.get_running_loop()
+        if self._async_lock is None or self._loop is not loop:
+            if self._loop is not None and self._loop.is_running() and self._async_lock is not None and self._async_lock.locked():
+                raise RuntimeError(f"the producer {self.id} appends in another event loop")
+            # In Python 3.9 a lock belongs to the loop in which it is made.
+            self._async_lock, self._loop = asyncio.Lock(), loop
+        return self._async_lock
+
+    def _check_process(self) -> None:
+        if self._process != process.identity():
+            raise RuntimeError(
+                f"the producer {self.id!r} was made before this process was forked, and its numbers are those of the other process; "
+                "make one in each process, with an id of its own or a higher epoch"
+            )
 
     def begin(self) -> dict[str, str]:
         """The fields of the next append. One of the others must follow; without it the append counts as uncertain."""
@@ -46,17 +107,5 @@ class Producer:
         self._is_uncertain = error.may_be_done
 
 
-class AsyncLock:
-    """An `asyncio.Lock` that is made where it is used first: in Python 3.9 it belongs to the loop of that moment."""
-
-    def __init__(self) -> None:
-        self._lock: Optional[asyncio.Lock] = None
-
-    async def __aenter__(self) -> None:
-        if self._lock is None:
-            self._lock = asyncio.Lock()
-        await self._lock.acquire()
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._lock is not None:
-            self._lock.release()
+def busy(stream: str, wait_s: float) -> EnckeError:
+    return EnckeError(0, "busy", f"earlier appends to {stream!r} have not ended after {wait_s} s; this one was not sent")

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import ssl
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Generic, Optional, TypeVar, Union
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 import httpx
 
-from .errors import EnckeError, UnreachableError, refusal
+from .errors import HTTP_ERROR, EnckeError, UnreachableError, not_encke, refusal
 from .options import Backoff, Options
 
 T = TypeVar("T")
@@ -27,16 +27,24 @@ class Request:
 
     method: str
     path: str
-    query: Sequence[tuple[str, str]] = ()
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
+    # A query may have a signature, and fields a token of a job.
+    query: Sequence[tuple[str, str]] = field(default=(), repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: bytes = field(default=b"", repr=False)
     # Seconds without a byte of the response; `Options.timeout_s` if it is left out.
     timeout_s: Optional[float] = None
     # A token for this request alone, such as that of a wake.
-    token: Optional[str] = None
+    token: Optional[str] = field(default=None, repr=False)
+    # The address of a redirect, instead of the path and the query.
+    url: Optional[str] = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.method} {unquote(self.path)}"
 
     @property
     def target(self) -> str:
+        if self.url is not None:
+            return self.url
         query = urlencode(self.query, quote_via=quote, safe="")
         return f"{self.path}?{query}" if query else self.path
 
@@ -46,15 +54,23 @@ class Answer:
     """A whole response."""
 
     status: int
-    headers: httpx.Headers
-    body: bytes
+    headers: httpx.Headers = field(repr=False)
+    body: bytes = field(repr=False)
+    # The address that has responded.
+    url: httpx.URL = field(repr=False)
+    # An earlier copy of the request may have reached the server.
+    is_repetition: bool = False
 
     def error(self) -> EnckeError:
         return refusal(self.status, self.headers, self.body)
 
 
+@dataclass(frozen=True)
 class Opened:
     """A response 200 whose body is received in pieces."""
+
+    headers: httpx.Headers = field(repr=False)
+    url: httpx.URL = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -62,7 +78,7 @@ class Send:
     """Sends a request and receives the response: an `Answer`, or the error of the transport."""
 
     request: Request
-    token: Optional[str]
+    token: Optional[str] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -70,7 +86,7 @@ class Open:
     """Sends a request: `Opened`, an `Answer` with another status than 200, or the error of the transport."""
 
     request: Request
-    token: Optional[str]
+    token: Optional[str] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -90,7 +106,9 @@ class Sleep:
 
 @dataclass(frozen=True)
 class RenewToken:
-    """Calls the function that makes tokens: a token."""
+    """Gets a token, from the function that makes them if the client has none or has the refused one."""
+
+    refused: Optional[str] = field(repr=False)
 
 
 Step = Union[Send, Open, Receive, Close, Sleep, RenewToken]
@@ -102,6 +120,9 @@ class Call(Generic[T]):
     """A request with a whole response, and what the response means."""
 
     request: Request
+    # The statuses of a success that the protocol promises.
+    statuses: frozenset[int]
+    # Raises a KeyError, TypeError or ValueError if the response lacks what the protocol promises.
     parse: Callable[[Answer], T]
     # Whether a second copy of the request does no harm.
     repeatable: bool = True
@@ -114,57 +135,117 @@ class Call(Generic[T]):
 
 
 class Caller:
-    """Makes calls with the token of a client, which all its operations share."""
+    """Makes calls with the options of a client."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self._token = options.token if isinstance(options.token, str) else None
 
     def token(self) -> Steps[Optional[str]]:
-        if self._token is None and self.options.token is not None:
-            self._token = yield RenewToken()
-        return self._token
+        token = self.options.token
+        if callable(token):
+            made: str = yield RenewToken(None)
+            return made
+        return token
 
     def renew(self, refused: Optional[str]) -> Steps[bool]:
         """Whether there is another token than the one that was refused."""
         if not callable(self.options.token):
             return False
-        if self._token == refused:
-            self._token = yield RenewToken()
-        return self._token != refused
+        token = yield RenewToken(refused)
+        return bool(token != refused)
+
+    def exchange(self, step: Union[Send, Open]) -> Steps[Any]:
+        """Sends a request, also to where it is redirected: the outcome of the step. A redirect that is not followed is an error."""
+        for _ in range(REDIRECTS_MAX + 1):
+            outcome = yield step
+            if not (isinstance(outcome, Answer) and MULTIPLE_CHOICES <= outcome.status < BAD_REQUEST):
+                return outcome
+            step = replace(step, request=replace(step.request, url=redirected(outcome)))
+        raise not_encke(outcome.status, shown(outcome.url), f"more than {REDIRECTS_MAX} redirects in a row are not followed")
 
     def call(self, call: Call[T]) -> Steps[T]:
         """Makes a call, and repeats it as far as it may be repeated."""
         give_up_s = self.options.retry.give_up_s if call.give_up_s is None else call.give_up_s
         backoff = Backoff(self.options.retry, give_up_s)
         may_be_done = renewed = False
-        while True:
-            own_token = call.request.token
-            token = (yield from self.token()) if own_token is None else own_token
-            outcome = yield Send(call.request, token)
-            retry_after: Optional[str] = None
-            if isinstance(outcome, Answer):
-                if outcome.status == UNAUTHORIZED and own_token is None and not renewed:
-                    renewed = yield from self.renew(token)
-                    if renewed:
-                        continue
-                if outcome.status < BAD_REQUEST or (may_be_done and outcome.status in call.done_before):
-                    return call.parse(outcome)
-                error = outcome.error()
-                again = outcome.status in REFUSED_FOR_NOW and error.code not in call.final
-                if outcome.status in LOST_BY_PROXY and call.repeatable:
-                    again = may_be_done = True
-                retry_after = outcome.headers.get("Retry-After")
-            else:
-                error = unreachable(outcome)
-                if not is_unsent(outcome):
-                    may_be_done = True
-                again = is_passing(outcome) and (call.repeatable or is_unsent(outcome))
-            wait = backoff.wait(retry_after) if again else None
-            if wait is None:
-                error.may_be_done = may_be_done
-                raise error
-            yield Sleep(wait)
+        cuts = 0
+        try:
+            while True:
+                own_token = call.request.token
+                token = (yield from self.token()) if own_token is None else own_token
+                outcome = yield from self.exchange(Send(call.request, token))
+                retry_after: Optional[str] = None
+                if isinstance(outcome, Answer):
+                    outcome = replace(outcome, is_repetition=may_be_done)
+                    if outcome.status == UNAUTHORIZED and own_token is None and not renewed:
+                        renewed = yield from self.renew(token)
+                        if renewed:
+                            continue
+                    if outcome.status < BAD_REQUEST or (may_be_done and outcome.status in call.done_before):
+                        return parsed(call, outcome)
+                    error = outcome.error()
+                    again = outcome.status in REFUSED_FOR_NOW and error.code not in call.final
+                    if error.code == HTTP_ERROR and outcome.status >= SERVER_ERROR:
+                        # A proxy responds. By 4xx it would have refused the request before it forwards it.
+                        may_be_done = True
+                        again = call.repeatable and (again or outcome.status in LOST_BY_PROXY)
+                    retry_after = outcome.headers.get("Retry-After")
+                else:
+                    error = unreachable(outcome)
+                    if not is_unsent(outcome):
+                        may_be_done = True
+                        cuts += 1
+                    again = is_passing(outcome) and (call.repeatable or is_unsent(outcome))
+                    # The server may cut the upload of a body that it does not take.
+                    again = again and not (cuts >= LARGE_UPLOADS_MAX and len(call.request.body) > LARGE_BODY_BYTES)
+                wait = backoff.wait(retry_after) if again else None
+                if wait is None:
+                    raise error
+                yield Sleep(wait)
+        except EnckeError as error:
+            error.request = str(call.request)
+            error.may_be_done = error.may_be_done or may_be_done
+            raise
+
+
+def parsed(call: Call[T], answer: Answer) -> T:
+    """The meaning of a response, which is the server's only if it has what the protocol promises."""
+    if answer.status < BAD_REQUEST and answer.status not in call.statuses:
+        statuses = " or ".join(map(str, sorted(call.statuses)))
+        raise not_encke(answer.status, shown(answer.url), f"its status is not {statuses}")
+    try:
+        return call.parse(answer)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        why = f"it has no {error}" if isinstance(error, KeyError) else f"its body can't be read, {error}"
+        raise not_encke(answer.status, shown(answer.url), why) from error
+
+
+def redirected(answer: Answer) -> str:
+    """The address of a redirect that may be followed with a token: of the same origin, or of its host over https."""
+    location = answer.headers.get(LOCATION, "")
+    try:
+        target = answer.url.join(location)
+        is_allowed = target.host == answer.url.host and (
+            (target.scheme, target.port) == (answer.url.scheme, answer.url.port) or (answer.url.scheme, target.scheme) == ("http", "https")
+        )
+        to = shown(target)
+    except (httpx.InvalidURL, ValueError):
+        is_allowed, to = False, "an invalid address"
+    if location and is_allowed and answer.status in REDIRECTS_FOLLOWED:
+        return str(target)
+    error = EnckeError(
+        answer.status,
+        "redirected",
+        f"{shown(answer.url)} redirects to {to if location else 'no address'}; "
+        "only 307 and 308 to the same origin or to its host over https are followed",
+    )
+    error.may_be_done = True
+    raise error
+
+
+def shown(url: httpx.URL) -> str:
+    """An address without what may be secret: a password and the query."""
+    return str(url.copy_with(userinfo=b"", query=None, fragment=None))
 
 
 def unreachable(cause: Exception) -> UnreachableError:
@@ -188,14 +269,30 @@ def is_passing(error: Optional[BaseException]) -> bool:
 
 
 def path(*segments: str) -> str:
-    """A path below /v1/; the slashes of a stream's name stay."""
+    """A path below /v1/; the slashes of a stream's name stay.
+
+    Programs that read URLs remove the segments `.` and `..`, also if they are encoded, so a name with one would reach something else.
+    """
+    for segment in segments:
+        if not {".", ".."}.isdisjoint(segment.split("/")):
+            raise ValueError(f"the name {segment!r} has a segment that is . or .., which no name may have")
     return "/v1/" + "/".join(quote(segment.strip("/"), safe="/") for segment in segments)
 
 
 FOREVER = math.inf
+MULTIPLE_CHOICES = 300
+# Redirects that keep the method and the body.
+REDIRECTS_FOLLOWED = {307, 308}
+REDIRECTS_MAX = 5
+# The field in which the drivers give the address of a redirect.
+LOCATION = "Encke-Client-Location"
 BAD_REQUEST = 400
+SERVER_ERROR = 500
 UNAUTHORIZED = 401
 # The server has done nothing, and says when to come again.
 REFUSED_FOR_NOW = {429, 503}
 # A proxy had no response from the server: the request may have been carried out.
 LOST_BY_PROXY = {502, 504}
+# A larger body is not sent again after this number of cuts.
+LARGE_BODY_BYTES = 2 << 20
+LARGE_UPLOADS_MAX = 3

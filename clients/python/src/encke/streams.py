@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional, Union
 
 import httpx
 
-from .errors import EnckeError, GoneError, NotFoundError
+from .errors import EnckeError, GoneError, NotFoundError, SharedProducerError
 from .producer import Producer
-from .steps import Answer, Call, Caller, Request, Steps, path
+from .steps import BAD_REQUEST, Answer, Call, Caller, Request, Steps, path
 
 # The offsets of a stream's beginning, and of where it ends when the request arrives.
 BEGINNING = "-1"
@@ -56,6 +58,8 @@ class Page:
     next_offset: str
     closed: bool
     end_reason: Optional[str]
+    # Nothing was behind it.
+    is_last: bool = True
 
     @property
     def text(self) -> str:
@@ -93,24 +97,31 @@ def create(
         **{name: str(value) for name, value in fields.items() if value is not None},
     }
     body = b"" if data is None else encode(content_type, data)
-    return Call(Request("PUT", path("stream", stream), headers=headers, body=body), lambda answer: answer.status == CREATED)
+    return Call(Request("PUT", stream_path(stream), headers=headers, body=body), CREATED_OR_THERE, created)
 
 
 def fork(stream: str, source: str, at: Optional[str]) -> Call[bool]:
-    headers = {"Stream-Forked-From": path("stream", source)}
+    headers = {"Stream-Forked-From": stream_path(source)}
     if at is not None:
         headers["Stream-Fork-Offset"] = at
-    return Call(Request("PUT", path("stream", stream), headers=headers), lambda answer: answer.status == CREATED)
+    return Call(Request("PUT", stream_path(stream), headers=headers), CREATED_OR_THERE, created)
 
 
-def head(stream: str) -> Call[StreamInfo]:
+def created(answer: Answer) -> bool:
+    # A caller without the right to read gets no offset of a stream that is there, and servers of others have no `Encke-Ack`.
+    if "Encke-Ack" not in answer.headers:
+        next_offset(answer)
+    return answer.status == CREATED
+
+
+def head(caller: Caller, stream: str) -> Steps[StreamInfo]:
     def parse(answer: Answer) -> StreamInfo:
         headers = answer.headers
         messages, metadata = headers.get("Encke-Messages"), headers.get("Encke-Metadata")
         return StreamInfo(
             name=stream,
             content_type=headers.get("Content-Type", ""),
-            next_offset=headers.get("Stream-Next-Offset", ""),
+            next_offset=next_offset(answer),
             messages=None if messages is None else int(messages),
             closed=is_true(headers, "Stream-Closed"),
             end_reason=headers.get("Encke-End-Reason"),
@@ -120,27 +131,42 @@ def head(stream: str) -> Call[StreamInfo]:
             floor=headers.get("Encke-Floor"),
         )
 
-    return Call(Request("HEAD", path("stream", stream)), parse)
+    try:
+        return (yield from caller.call(Call(Request("HEAD", stream_path(stream)), OK, parse)))
+    except EnckeError as error:
+        if error.status >= BAD_REQUEST:
+            # The response to HEAD has no body: that to GET says why.
+            yield from caller.call(Call(Request("GET", stream_path(stream), [("offset", NOW)]), OK, nothing))
+        raise
 
 
 def close(stream: str, reason: Optional[str]) -> Call[str]:
     headers = {"Stream-Closed": "true"}
     if reason is not None:
         headers["Encke-End-Reason"] = reason
-    return Call(Request("POST", path("stream", stream), headers=headers), next_offset)
+
+    def parse(answer: Answer) -> str:
+        if not is_true(answer.headers, "Stream-Closed"):
+            raise KeyError("Stream-Closed: true")
+        # A caller that may only stop the stream gets no offset.
+        offset: str = answer.headers.get("Stream-Next-Offset", "")
+        return offset
+
+    return Call(Request("POST", stream_path(stream), headers=headers), DONE, parse)
 
 
 def stop(stream: str) -> Call[None]:
-    return Call(Request("POST", path("stream", stream), headers={"Encke-Stop": "true"}), nothing)
+    return Call(Request("POST", stream_path(stream), headers={"Encke-Stop": "true"}), DONE, nothing)
 
 
 def truncate(stream: str, before: str) -> Call[str]:
-    request = Request("POST", path("stream", stream), headers={"Encke-Truncate": before})
-    return Call(request, lambda answer: answer.headers.get("Encke-Floor", ""))
+    request = Request("POST", stream_path(stream), headers={"Encke-Truncate": before})
+    # A caller without the right to read gets no offset.
+    return Call(request, DONE, lambda answer: answer.headers.get("Encke-Floor", ""))
 
 
 def delete(stream: str) -> Call[None]:
-    return Call(Request("DELETE", path("stream", stream)), nothing, done_before=frozenset({404, 410}))
+    return Call(Request("DELETE", stream_path(stream)), DONE, nothing, done_before=frozenset({404, 410}))
 
 
 def page_of_list(prefix: str, after: Optional[str]) -> Call[tuple[list[StreamInfo], Optional[str]]]:
@@ -151,7 +177,7 @@ def page_of_list(prefix: str, after: Optional[str]) -> Call[tuple[list[StreamInf
     query = [("prefix", prefix), ("limit", str(LIST_PAGE))]
     if after is not None:
         query.append(("after", after))
-    return Call(Request("GET", "/v1/stream", query), parse)
+    return Call(Request("GET", "/v1/stream", query), OK, parse)
 
 
 def listed(entry: Mapping[str, Any]) -> StreamInfo:
@@ -175,18 +201,26 @@ def read(caller: Caller, stream: str, from_: str, last: Optional[int]) -> Steps[
     pieces: list[bytes] = []
     query = ("offset", from_) if last is None else ("last", str(last))
     while True:
-        request = Request("GET", path("stream", stream), [query])
-        answer: Answer = yield from caller.call(Call(request, lambda answer: answer))
-        of_json = is_json(answer.headers.get("Content-Type", ""))
-        if of_json:
-            messages += json.loads(answer.body)
+        page: Page = yield from caller.call(Call(Request("GET", stream_path(stream), [query]), OK, part))
+        if isinstance(page.data, list):
+            messages += page.data
         else:
-            pieces.append(answer.body)
-        offset, closed = next_offset(answer), is_true(answer.headers, "Stream-Closed")
-        if closed or is_true(answer.headers, "Stream-Up-To-Date") or query == ("offset", offset):
-            data = messages if of_json else b"".join(pieces)
-            return Page(data, offset, closed, answer.headers.get("Encke-End-Reason"))
-        query = ("offset", offset)
+            pieces.append(page.data)
+        if page.closed or page.is_last or query == ("offset", page.next_offset):
+            return replace(page, data=messages if isinstance(page.data, list) else b"".join(pieces))
+        query = ("offset", page.next_offset)
+
+
+def part(answer: Answer) -> Page:
+    """The page that is in one response."""
+    headers, data = answer.headers, answer.body
+    offset, closed, is_last = next_offset(answer), is_true(headers, "Stream-Closed"), is_true(headers, "Stream-Up-To-Date")
+    if is_json(headers.get("Content-Type", "")):
+        messages = json.loads(data)
+        if not isinstance(messages, list):
+            raise ValueError("it is no array")
+        return Page(messages, offset, closed, headers.get("Encke-End-Reason"), is_last)
+    return Page(data, offset, closed, headers.get("Encke-End-Reason"), is_last)
 
 
 class Writers:
@@ -194,16 +228,18 @@ class Writers:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
-        self._producers: dict[str, Producer] = {}
+        self._producers: OrderedDict[str, Producer] = OrderedDict()
         self._content_types: dict[str, str] = {}
 
     def producer(self, stream: str) -> Producer:
         """The client's own producer at a stream."""
-        producer = self._producers.pop(stream, None) or Producer()
-        self._producers[stream] = producer
+        # Each step is atomic: threads that append at the same time get the same one.
+        producer = self._producers.get(stream) or self._producers.setdefault(stream, Producer())
+        with contextlib.suppress(KeyError):
+            self._producers.move_to_end(stream)
         if len(self._producers) > WRITERS_MAX:
             # The one that was used longest ago. Should it append again, it is another producer.
-            self.forget(next(iter(self._producers)))
+            self._content_types.pop(self._producers.popitem(last=False)[0], None)
         return producer
 
     def created(self, stream: str, content_type: str) -> None:
@@ -231,6 +267,9 @@ class Writers:
                 appended = yield from self._append(stream, content_type, body, producer, if_match)
                 if_match = appended.next_offset if if_match is not None else None
             return appended
+        except SharedProducerError:
+            self.forget(stream)
+            raise
         except (NotFoundError, GoneError) as error:
             # A later stream of this name may have another type, and does not know the producer.
             if not error.may_be_done:
@@ -243,7 +282,8 @@ class Writers:
             if if_match is not None:
                 fields["If-Match"] = if_match
             try:
-                call = Call(Request("POST", path("stream", stream), headers=fields, body=body), appended)
+                request = Request("POST", stream_path(stream), headers=fields, body=body)
+                call = Call(request, APPENDED, lambda answer: appended(answer, stream, producer))
                 made: Appended = yield from self._caller.call(call)
             except EnckeError as error:
                 producer.failed(error)
@@ -258,7 +298,7 @@ class Writers:
     def _content_type(self, stream: str) -> Steps[str]:
         known = self._content_types.get(stream)
         if known is None:
-            info: StreamInfo = yield from self._caller.call(head(stream))
+            info = yield from head(self._caller, stream)
             known = info.content_type
             if stream in self._producers:
                 self._content_types[stream] = known
@@ -302,14 +342,23 @@ def array(messages: list[bytes]) -> bytes:
     return b"[" + b",".join(messages) + b"]"
 
 
-def appended(answer: Answer) -> Appended:
-    stop_requested = is_true(answer.headers, "Encke-Stop-Requested")
-    return Appended(next_offset(answer), answer.status == NO_CONTENT, stop_requested)
+def appended(answer: Answer, stream: str, producer: Producer) -> Appended:
+    made = Appended(next_offset(answer), answer.status == NO_CONTENT, is_true(answer.headers, "Encke-Stop-Requested"))
+    if made.repeated and not answer.is_repetition and not producer.is_named:
+        raise SharedProducerError(stream, producer.id)
+    return made
 
 
 def next_offset(answer: Answer) -> str:
-    offset: str = answer.headers.get("Stream-Next-Offset", "")
+    offset: str = answer.headers["Stream-Next-Offset"]
     return offset
+
+
+def stream_path(name: str) -> str:
+    """The path of a stream."""
+    if name.strip("/").partition("/")[0] == RESERVED:
+        raise ValueError(f"the name {name!r} begins with {RESERVED}, below which no stream is")
+    return path("stream", name)
 
 
 def nothing(_: Answer) -> None:
@@ -326,6 +375,13 @@ def is_json(content_type: str) -> bool:
 
 CREATED = 201
 NO_CONTENT = 204
+OK = frozenset({200})
+CREATED_OR_THERE = frozenset({200, CREATED})
+# An append that is made, and one that was made before.
+APPENDED = frozenset({200, NO_CONTENT})
+DONE = frozenset({NO_CONTENT})
+# Subscriptions have the paths below this segment.
+RESERVED = "__ds"
 # Streams whose producers a client remembers.
 WRITERS_MAX = 10_000
 # A batch is one record; `--body-max` of the server allows 16 MiB.

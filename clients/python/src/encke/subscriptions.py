@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from .errors import EnckeError
 from .steps import Answer, Call, Caller, Request, Steps, path
-from .streams import CREATED, encode_json, nothing
+from .streams import CREATED, CREATED_OR_THERE, DONE, OK, encode_json, nothing
 
 
 @dataclass(frozen=True)
@@ -30,19 +30,24 @@ class Wake:
     subscription: str
     wake_id: str
     generation: int
-    token: str
+    token: str = field(repr=False)
     streams: Sequence[Link]
     # All members of the answer, such as the lease.
-    all: Mapping[str, Any]
+    all: Mapping[str, Any] = field(repr=False)
 
 
 def subscribe(subscription: str, configuration: Mapping[str, Any]) -> Call[bool]:
     given = {name: value for name, value in configuration.items() if value is not None}
-    return Call(Request("PUT", below(subscription), body=encode_json(given)), lambda answer: answer.status == CREATED)
+    return Call(Request("PUT", below(subscription), body=encode_json(given)), CREATED_OR_THERE, created)
+
+
+def created(answer: Answer) -> bool:
+    json.loads(answer.body)["subscription_id"]
+    return answer.status == CREATED
 
 
 def unsubscribe(subscription: str) -> Call[None]:
-    return Call(Request("DELETE", below(subscription)), nothing)
+    return Call(Request("DELETE", below(subscription)), DONE, nothing)
 
 
 def claim(caller: Caller, subscription: str, worker: str) -> Steps[Optional[Wake]]:
@@ -55,7 +60,7 @@ def claim(caller: Caller, subscription: str, worker: str) -> Steps[Optional[Wake
 
     request = Request("POST", below(subscription, "claim"), body=encode_json({"worker": worker}))
     try:
-        wake: Wake = yield from caller.call(Call(request, parse))
+        wake: Wake = yield from caller.call(Call(request, OK, parse))
     except EnckeError as error:
         if error.code in ("NO_PENDING_WORK", "ALREADY_CLAIMED"):
             return None
@@ -66,19 +71,20 @@ def claim(caller: Caller, subscription: str, worker: str) -> Steps[Optional[Wake
 def ack(wake: Wake, offsets: Mapping[str, str], done: bool) -> Call[bool]:
     acks = [{"stream": stream, "offset": offset} for stream, offset in offsets.items()]
     request = report(wake, "ack", {"acks": acks, "done": done})
-    return Call(request, lambda answer: bool(json.loads(answer.body).get("next_wake", False)))
+    return Call(request, OK, lambda answer: bool(json.loads(answer.body)["next_wake"]))
 
 
 def release(wake: Wake) -> Call[None]:
-    return Call(report(wake, "release", {}), nothing)
+    return Call(report(wake, "release", {}), DONE, nothing)
 
 
 def jwks() -> Call[Mapping[str, Any]]:
     def parse(answer: Answer) -> Mapping[str, Any]:
         keys: Mapping[str, Any] = json.loads(answer.body)
+        keys["keys"]
         return keys
 
-    return Call(Request("GET", path("stream", "__ds", "jwks.json")), parse)
+    return Call(Request("GET", path("stream", "__ds", "jwks.json")), OK, parse)
 
 
 def report(wake: Wake, what: str, members: Mapping[str, Any]) -> Request:
@@ -87,4 +93,6 @@ def report(wake: Wake, what: str, members: Mapping[str, Any]) -> Request:
 
 
 def below(subscription: str, *segments: str) -> str:
+    if "/" in subscription:
+        raise ValueError(f"the name of the subscription {subscription!r} has a slash")
     return path("stream", "__ds", "subscriptions", subscription, *segments)
