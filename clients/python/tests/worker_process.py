@@ -20,7 +20,7 @@ def main() -> None:
         return job.data
 
     with encke.Encke(url, retry=RETRY) as client:
-        encke.Worker(client, pool, name, handler, lease_s=3).run()
+        encke.Worker(client, pool, name, handler, lease_s=3).run(stop_on_signals=True)
 
 
 if __name__ == "__main__":

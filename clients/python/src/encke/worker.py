@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import logging
 import signal
-import time
 from collections.abc import Awaitable, Iterator
 from typing import Any, Callable, Optional
 
@@ -50,10 +49,14 @@ class AsyncWorker:
         self._stopped: Optional[asyncio.Event] = None
         self._loop: Optional[asyncio.AbstractEventLoop] = None
 
-    async def run(self) -> None:
-        """Takes jobs until `stop`, SIGTERM or SIGINT: the job that runs then is finished, and no other is taken."""
+    async def run(self, *, stop_on_signals: bool = False) -> None:
+        """Takes jobs until `stop`: the job that runs then is finished, and no other is taken.
+
+        With `stop_on_signals` SIGTERM and SIGINT call `stop`, instead of what the program does with them, as long as this runs. It is for a
+        program that does nothing else, and needs the main thread.
+        """
         self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
-        with self._signals(self._loop):
+        with self._signals(self._loop) if stop_on_signals else contextlib.nullcontext():
             while not self._is_stopping:
                 job = await self._take()
                 if job is not None:
@@ -70,8 +73,8 @@ class AsyncWorker:
     def _signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
         installed = []
         for number in (signal.SIGTERM, signal.SIGINT):
-            # Only the main thread gets signals, and only on Unix can a loop take them.
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            # Only on Unix can a loop take signals.
+            with contextlib.suppress(NotImplementedError):
                 loop.add_signal_handler(number, self._interrupt, loop, number)
                 installed.append(number)
         try:
@@ -138,9 +141,8 @@ class AsyncWorker:
             log.warning("job %d: the report on attempt %d is refused: %s", job.id, job.attempt, error)
 
     async def _extend(self, job: Job, work: asyncio.Future[Any]) -> None:
-        # The first time sooner if the pool allows less. The clocks may differ, so this is a hint.
-        rest_s = job.deadline_ms / 1000 - time.time()
-        wait_s = min(self._lease_s / 3, max(rest_s / 3, WAIT_S_MIN))
+        # The first time sooner if the pool allows less.
+        wait_s = min(self._lease_s / 3, max(job.rest_s / 3, WAIT_S_MIN))
         while True:
             await asyncio.sleep(wait_s)
             wait_s = self._lease_s / 3
@@ -176,17 +178,21 @@ class Worker:
         self._client = AsyncEncke(**{field.name: getattr(client.options, field.name) for field in dataclasses.fields(client.options)})
         self._worker = AsyncWorker(self._client, pool, name, self._in_thread, lease_s=lease_s, poll_s=poll_s)
 
-    def run(self) -> None:
-        """Takes jobs until `stop`, SIGTERM or SIGINT: the job that runs then is finished, and no other is taken. Once."""
-        asyncio.run(self._run())
+    def run(self, *, stop_on_signals: bool = False) -> None:
+        """Takes jobs until `stop`: the job that runs then is finished, and no other is taken. Once.
+
+        With `stop_on_signals` SIGTERM and SIGINT call `stop`, instead of what the program does with them, as long as this runs. It needs
+        the main thread.
+        """
+        asyncio.run(self._run(stop_on_signals))
 
     def stop(self) -> None:
         """Ends `run`. Any thread may call it."""
         self._worker.stop()
 
-    async def _run(self) -> None:
+    async def _run(self, stop_on_signals: bool) -> None:
         async with self._client:
-            await self._worker.run()
+            await self._worker.run(stop_on_signals=stop_on_signals)
 
     async def _in_thread(self, job: Job) -> Any:
         running = asyncio.ensure_future(asyncio.to_thread(self._handler, job))
