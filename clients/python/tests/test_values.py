@@ -1,0 +1,244 @@
+"""Values: types of jobs and results, names, errors that are copied, and secrets that are not printed."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import io
+import logging
+import pickle
+import threading
+import unittest
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+
+import httpx
+from rig import Reply, Scripted, Server, always
+
+import encke
+from encke import errors, pools
+from encke.steps import Open, RenewToken, Request, Send
+
+SECRET = "a-very-secret-token"
+# Bodies that another type could be read from, with the type of their job and the value that it means.
+TYPED: list[tuple[bytes, str, object]] = [
+    (b"[65,66]", "application/json", [65, 66]),
+    (b'"AB"', "application/JSON; charset=utf-8", "AB"),
+    (b"[65,66]", "text/plain", "[65,66]"),
+    ("é".encode(), "Text/Plain; charset=utf-8", "é"),
+    (b"AB", "application/octet-stream", b"AB"),
+    (b"[255,254]", "application/octet-stream", b"[255,254]"),
+    (b"null", "image/png", b"null"),
+    (b"\xff\xfe", "image/png", b"\xff\xfe"),
+    (b"[1]", "application/problem+json", b"[1]"),
+    (b"a" * (1 << 17) + b"\x00" * (1 << 17), "application/octet-stream", b"a" * (1 << 17) + b"\x00" * (1 << 17)),
+    (b"", "application/octet-stream", b""),
+    # Bodies that are not of their type.
+    (b"\xff", "text/plain", b"\xff"),
+    (b"{", "application/json", "{"),
+    (b"\xff", "application/json", b"\xff"),
+]
+
+
+def not_found() -> None:
+    error = errors.refusal(404, httpx.Headers(), b'{"error":{"code":"not_found","message":"there is no such stream"}}')
+    error.request, error.may_be_done = "GET /v1/stream/s", True
+    raise error
+
+
+class Values(unittest.TestCase):
+    server: Server
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.server = Server()
+        cls.addClassCleanup(cls.server.remove)
+
+    def setUp(self) -> None:
+        self.client = self.server.client()
+        self.addCleanup(self.client.close)
+        self.name = self._testMethodName
+
+    def test_the_type_of_a_job_decides_what_its_bytes_mean(self) -> None:
+        self.client.create_pool(self.name)
+        found: list[tuple[str, object]] = []
+
+        def handler(job: encke.Job) -> object:
+            found.append((job.content_type, job.data))
+            return job.data
+
+        worker = encke.Worker(self.client, self.name, "w", handler)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(worker.stop)
+        for body, content_type, value in TYPED:
+            with self.subTest(content_type, body=body[:20]):
+                status, result = self.server.raw("POST", f"/v1/pool/{self.name}?wait=60", body, Content_Type=content_type)
+                self.assertEqual((status, found[-1]), (200, (content_type, value)))
+                # The result has the type of its value.
+                default = pools.encode(value, None)[0]
+                self.assertEqual(result, default)
+                posted = self.client.post(self.name, value, wait_s=60)
+                assert posted.result is not None
+                self.assertEqual(posted.result.data, value)
+        self.assertEqual(len(found), 2 * len(TYPED))
+
+    def test_names_that_would_reach_something_else_are_refused(self) -> None:
+        self.client.create_pool("kept")
+        wake = encke.Wake("../x", "w", 1, "t", [], {})
+        server = Scripted(always(Reply(204)))
+        self.addCleanup(server.close)
+        calls: list[Callable[[encke.Encke], object]] = []
+        for name in ("../pool/kept", "a/../../pool/kept", "..", ".", "a/./b", "a/..", "__ds/subscriptions/x", "/__ds/jwks.json"):
+            calls += [
+                lambda client, name=name: client.delete(name),  # type: ignore[misc]
+                lambda client, name=name: client.create(name),  # type: ignore[misc]
+                lambda client, name=name: client.append(name, 1),  # type: ignore[misc]
+                lambda client, name=name: client.append(name, 1, content_type="text/plain"),  # type: ignore[misc]
+                lambda client, name=name: client.read(name),  # type: ignore[misc]
+                lambda client, name=name: client.head(name),  # type: ignore[misc]
+                lambda client, name=name: next(client.follow(name)),  # type: ignore[misc]
+                lambda client, name=name: client.fork("a", name),  # type: ignore[misc]
+            ]
+        for name in ("..", ".", "kept/work", "kept/job/1/ack", "../stream/a"):
+            calls += [
+                lambda client, name=name: client.create_pool(name),  # type: ignore[misc]
+                lambda client, name=name: client.post(name, 1),  # type: ignore[misc]
+                lambda client, name=name: client.job(name, 1),  # type: ignore[misc]
+                lambda client, name=name: encke.Worker(client, name, "w", str).run(),  # type: ignore[misc]
+                lambda client, name=name: client.subscribe(name, wake_stream="w"),  # type: ignore[misc]
+                lambda client, name=name: client.unsubscribe(name),  # type: ignore[misc]
+                lambda client, name=name: client.claim(name, "w"),  # type: ignore[misc]
+            ]
+        calls.append(lambda client: client.ack(wake, {}))
+        calls.append(lambda client: client.release(wake))
+        with encke.Encke(server.url) as client:
+            for call in calls:
+                with self.assertRaises(ValueError):
+                    call(client)
+        self.assertEqual(server.received, [])
+        # A name with the escapes of a dot is that name.
+        for name in ("%2e%2e/pool/kept", "...", "a..b", ".a", "a/__ds"):
+            with self.subTest(name):
+                self.assertTrue(self.client.create(name, data=name))
+                self.assertEqual(self.client.read(name).data, [name])
+                self.client.delete(name)
+        self.assertEqual(self.server.raw("GET", "/v1/pool/kept")[0], 200)
+
+    def test_a_name_that_ends_like_an_offset(self) -> None:
+        for name in ("user@now", "user@-1", f"user@{'0' * 16}_{'0' * 16}"):
+            with self.subTest(name):
+                self.client.create("user", data="another")
+                self.client.create(name, data="first")
+                self.client.append(name, "last")
+                with self.client.follow(name, last=1) as records:
+                    self.assertEqual(next(records).data, "last")
+                with self.client.follow([name]) as records:
+                    self.assertEqual([next(records).data, next(records).data], ["first", "last"])
+                with self.assertRaises(ValueError) as raised:
+                    self.client.follow([name, "other"], last=1)
+                self.assertIn(name, str(raised.exception))
+                self.client.delete(name)
+                self.client.delete("user")
+        # Such an end is no offset for the server.
+        self.client.create("user@later", data=1)
+        with self.client.follow(["user@later"], last=1) as records:
+            self.assertEqual(next(records).data, 1)
+
+    def test_errors_are_copied_with_all_that_they_have(self) -> None:
+        kinds = [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, encke.EnckeError)]
+        self.assertGreaterEqual(len(kinds), 8)
+        closed = errors.refusal(409, httpx.Headers({"Encke-End-Reason": "done"}), b'{"error":{"code":"closed","message":"m"}}')
+        differs = errors.refusal(412, httpx.Headers({"Stream-Next-Offset": "7"}), b'{"error":{"code":"tail_differs","message":"m"}}')
+        made: list[Exception] = [closed, differs, encke.RetryLater(7, "later"), encke.InvalidSignatureError("old")]
+        made += [encke.UncertainProducerError(), encke.SharedProducerError("s", "p"), encke.UnreachableError("m")]
+        made += [kind(400, "code", "message") for kind in kinds if kind.__init__ is encke.EnckeError.__init__]
+        self.assertGreaterEqual({type(error) for error in made}, {*kinds})
+        for error in made:
+            if isinstance(error, encke.EnckeError):
+                error.may_be_done, error.request = True, "GET /v1/stream/s"
+            copies = [pickle.loads(pickle.dumps(error, protocol)) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)]
+            for other in (*copies, copy.copy(error), copy.deepcopy(error)):
+                with self.subTest(type(error).__name__):
+                    self.assertIs(type(other), type(error))
+                    self.assertEqual((str(other), vars(other), other.args), (str(error), vars(error), error.args))
+
+    def test_an_error_of_another_process(self) -> None:
+        with ProcessPoolExecutor(1) as processes:
+            raised = processes.submit(not_found).exception(60)
+            self.assertIsNone(processes.submit(print).exception(60))
+        assert isinstance(raised, encke.NotFoundError), raised
+        self.assertEqual((raised.code, raised.may_be_done, raised.request), ("not_found", True, "GET /v1/stream/s"))
+
+    def test_secrets_are_not_printed(self) -> None:
+        request = Request(
+            "GET", "/v1/stream/s", [("signature", SECRET)], {"Job-Token": SECRET}, SECRET.encode(), 1, SECRET, f"http://a/?{SECRET}"
+        )
+        client = encke.Encke(
+            f"http://user:{SECRET}@127.0.0.1:1", token=SECRET, headers={"Cookie": SECRET}, retry=encke.Retry(0.01, 0.01, 0.1)
+        )
+        self.addCleanup(client.close)
+        wake = encke.Wake("a", "w", 1, SECRET, [], {"token": SECRET})
+        for value in (
+            client.options,
+            request,
+            Send(request, SECRET),
+            Open(request, SECRET),
+            RenewToken(SECRET),
+            wake,
+            encke.Posted(1, SECRET),
+        ):
+            with self.subTest(type(value).__name__):
+                self.assertNotIn(SECRET, repr(value))
+                self.assertNotIn(SECRET, str(value))
+        log = io.StringIO()
+        handler = logging.StreamHandler(log)
+        logging.getLogger("encke").addHandler(handler)
+        self.addCleanup(logging.getLogger("encke").removeHandler, handler)
+        before = logging.getLogger("encke").level
+        logging.getLogger("encke").setLevel(logging.DEBUG)
+        self.addCleanup(logging.getLogger("encke").setLevel, before)
+        found: list[str] = []
+        server = Scripted(always(Reply(200)))
+        self.addCleanup(server.close)
+        replies = [
+            Reply(401),
+            Reply(200, {"Content-Type": "text/html"}),
+            Reply(302, {"Location": f"http://u:{SECRET}@b/?{SECRET}"}),
+            Reply(503),
+        ]
+        url = server.url.replace("127.0.0.1", f"user:{SECRET}@127.0.0.1")
+        for reply in replies:
+            server.reply = always(reply)
+            with encke.Encke(url, token=SECRET, retry=encke.Retry(0.01, 0.01, 0.1)) as other:
+                for call in (other.read, other.delete):
+                    with self.assertRaises(encke.EnckeError) as raised:
+                        call("s")
+                    found.append(f"{raised.exception!r} {raised.exception}")
+        with self.assertRaises(encke.UnreachableError) as unreachable:
+            client.read("s")
+        found.append(f"{unreachable.exception!r} {unreachable.exception}")
+        self.assertEqual(len(found), 2 * len(replies) + 1)
+        self.assertNotIn(SECRET, "".join(found) + log.getvalue())
+
+    def test_the_time_to_a_deadline_does_not_depend_on_this_clock(self) -> None:
+        members = {"job": 1, "attempt": 1, "token": "t", "deadline_ms": 1_700_000_009_000, "type": "text/plain", "data": "a"}
+        # The server's date is 9 s before the deadline, and up to a second older than its clock.
+        self.assertEqual(encke.Job("p", members, "Tue, 14 Nov 2023 22:13:20 GMT").rest_s, 8)
+        self.client.create_pool(self.name, ack_ms=30_000)
+        self.client.post(self.name, 1)
+
+        async def take() -> encke.Job | None:
+            async with self.server.async_client() as client:
+                return await client._call(pools.poll(self.name, "w", 1, 30))
+
+        job = asyncio.run(take())
+        assert job is not None
+        # The server has sent its date, which a job without one would not have.
+        self.assertTrue(0 < job.rest_s <= 30, job.rest_s)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
