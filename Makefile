@@ -25,6 +25,7 @@ WEB := tests/web/node_modules/.package-lock.json
 QUAKES := examples/quakes/node_modules/.package-lock.json
 THUMBNAILS := examples/thumbnails/node_modules/.package-lock.json
 CHAT_AI := examples/chat-ai/node_modules/.package-lock.json
+PYRIGHT := clients/python/node_modules/.package-lock.json
 CLIENT_JS := clients/js/node_modules/.package-lock.json
 RUNTIMES := clients/js/test/runtimes/node_modules/.package-lock.json
 # Adapters of other packages, over the client.
@@ -49,7 +50,7 @@ export NATS_SERVER ?= $(or $(shell command -v nats-server),$(PYTHON)/bin/nats-se
 # What `make test` downloads before its first step, and what `make test-all` downloads besides.
 DOWNLOADS := fetch $(LIBFAKETIME) $(WEB) $(CLIENT_JS) $(PYTHON)/installed
 DOWNLOADS_ALL := $(PROMLINT) $(PROMRULES) $(PUSHER_GO) $(NGINX) $(CADDY) $(HAPROXY) $(LOGROTATE) $(H2SPEC) $(S3_SERVER) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) \
-	$(CLIENT_PYTHON)/installed $(ADAPTERS:%=%/node_modules/.package-lock.json) $(RUNTIMES)
+	$(CLIENT_PYTHON)/installed $(PYRIGHT) $(RUNTIMES) $(ADAPTERS:%=%/node_modules/.package-lock.json)
 
 # A test that has failed may leave connections open, which its process would wait for.
 NODE_TESTS := node --test --test-force-exit --test-timeout=600000 --test-reporter=spec
@@ -394,18 +395,23 @@ go: prerequisites-all server $(PUSHER_GO) ## a server in Go, with the library of
 
 # The tests use the package as the wheel installs it.
 .PHONY: clients-python
-clients-python: prerequisites server $(CLIENT_PYTHON)/installed ## checks and builds our client in Python, and tests it against the server
+clients-python: prerequisites server $(CLIENT_PYTHON)/installed $(PYRIGHT) ## checks and builds our client in Python, and tests it against the server
 	$(call step,our client in Python) scripts/test-python-client.sh $(CLIENT_PYTHON)
 
-.PHONY: python-lock
-python-lock: LOCKED := tests/python
-.PHONY: clients-python-lock
-clients-python-lock: LOCKED := clients/python
-python-lock clients-python-lock: # Write a requirements.txt anew.
-	python3 -m venv --clear $(PYTHON)-lock
+# Locks packages: the folder, the file without its extension, and the interpreter that the packages must support.
+define lock
+	$(3) -m venv --clear $(PYTHON)-lock
 	$(PYTHON)-lock/bin/pip install --quiet --disable-pip-version-check pip-tools
-	cd $(LOCKED) && $(PYTHON)-lock/bin/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \
-		--no-emit-trusted-host --no-header --strip-extras --output-file requirements.txt requirements.in
+	cd $(1) && $(PYTHON)-lock/bin/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \
+		--no-emit-trusted-host --no-header --strip-extras --output-file $(2).txt $(2).in
+endef
+
+.PHONY: python-lock clients-python-lock
+python-lock: # Writes a requirements.txt anew.
+	$(call lock,tests/python,requirements,python3)
+clients-python-lock: # Writes requirements.txt anew, and requirements-tests.txt with the oldest version that the client supports.
+	$(call lock,clients/python,requirements,python3)
+	$(call lock,clients/python,requirements-tests,python3.9)
 
 .PHONY: fuzz-minute
 fuzz-minute: ## runs each fuzz target for a minute, on a nightly toolchain

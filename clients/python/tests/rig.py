@@ -31,6 +31,25 @@ PATIENCE_S = 60.0
 RETRY = encke.Retry(first_s=0.05, most_s=0.5, give_up_s=PATIENCE_S)
 
 
+@dataclass(frozen=True)
+class Reply:
+    """A response of a `Scripted` server. Without a status the connection is cut."""
+
+    status: int | None = None
+    fields: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+@dataclass(frozen=True)
+class Received:
+    """A request to a `Scripted` server."""
+
+    method: str
+    path: str
+    fields: Message
+    body: bytes
+
+
 class Server:
     def __init__(self, *options: str, scheme: str = "http") -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="encke-python-"))
@@ -43,7 +62,7 @@ class Server:
     def start(self) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ENCKE_")}
         command = [BINARY, "serve", "--listen", self._listen, "--log", "warn", "--data", str(self.folder / "data"), *self._options]
-        # What the server says while it stops and tokens end is no part of the report.
+        # The messages of the server are not part of the report.
         self._log = (self.folder / "log").open("ab")
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment)
         assert self.process.stdout is not None
@@ -64,38 +83,30 @@ class Server:
 
     def raw(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
         """A request of another client than the one that is tested."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        request = urllib.request.Request(self.url + path, body or None, named, method=method)
+        reply = self.reply(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        assert reply.status is not None
+        return reply.status, reply.body
+
+    def reply(self, method: str, path: str, body: bytes, fields: dict[str, str]) -> Reply:
+        request = urllib.request.Request(self.url + path, body or None, fields, method=method)
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
-                return response.status, response.read()
+                return Reply(response.status, dict(response.headers), response.read())
         except urllib.error.HTTPError as error:
-            return error.code, error.read()
+            return Reply(error.code, dict(error.headers), error.read())
+
+    def forward(self, received: Received) -> Reply:
+        """The reply to a request that a proxy has received, but for the fields of the connection."""
+        fields = {name: value for name, value in received.fields.items() if name != "Host"}
+        reply = self.reply(received.method, received.path, received.body, fields)
+        kept = {name: value for name, value in reply.fields.items() if name.lower() not in ("content-length", "date")}
+        return Reply(reply.status, kept, reply.body)
 
     def client(self, token: encke.Token | None = None) -> encke.Encke:
         return encke.Encke(self.url, token=token, retry=RETRY)
 
     def async_client(self, token: encke.Token | None = None) -> encke.AsyncEncke:
         return encke.AsyncEncke(self.url, token=token, retry=RETRY)
-
-
-@dataclass(frozen=True)
-class Reply:
-    """A response of a `Scripted` server. Without a status the connection is cut."""
-
-    status: int | None = None
-    fields: dict[str, str] = field(default_factory=dict)
-    body: bytes = b""
-
-
-@dataclass(frozen=True)
-class Received:
-    """A request to a `Scripted` server."""
-
-    method: str
-    path: str
-    fields: Message
-    body: bytes
 
 
 class Scripted:
@@ -154,7 +165,7 @@ def always(reply: Reply) -> Callable[[Received], Reply]:
 
 
 def fixed_port(skipped: int = 0) -> int:
-    """A free port below those that Linux gives to connections, so that none takes it while its server is not there."""
+    """A free port below those that Linux gives to connections, so that none takes it while its server is stopped."""
     begin = os.getpid() * 97 + skipped
     for port in (28_000 + (begin + given) % 4_000 for given in range(4_000)):
         with socket.socket() as probe:

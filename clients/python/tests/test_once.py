@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import http.server
 import signal
 import threading
 import unittest
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from rig import PATIENCE_S, RETRY, Server, wait_until
+from rig import PATIENCE_S, RETRY, Received, Reply, Scripted, Server, wait_until
 
 import encke
 
@@ -197,34 +196,17 @@ class Once(unittest.TestCase):
             self.assertEqual(client.read("s").data, b"b")
 
 
-class Lossy:
+class Lossy(Scripted):
     """A proxy that drops all responses until it is open."""
 
     def __init__(self, server: Server) -> None:
-        proxy = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                kept = {name.replace("-", "_"): value for name, value in self.headers.items() if name != "Host"}
-                status, answer = server.raw("POST", self.path, body, **kept)
-                if proxy.is_open:
-                    self.send_response(status)
-                    self.send_header("Content-Length", str(len(answer)))
-                    self.end_headers()
-                    self.wfile.write(answer)
-
-            def log_message(self, format: str, *_: object) -> None:
-                pass
-
+        super().__init__(self.pass_on)
         self.is_open = False
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self._target = server
 
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def pass_on(self, received: Received) -> Reply:
+        reply = self._target.forward(received)
+        return reply if self.is_open else Reply()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The client for asyncio. What each method does is told at `Encke`, which has the same ones."""
+"""The client for asyncio. `Encke` documents its methods, which are the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .follower import Follower, Notice, Record, Start, Streams
 from .options import Options, Retry, Token
 from .pools import JobState, Posted
 from .producer import Producer
-from .steps import Answer, Call, Caller, Close, Open, Opened, Receive, RenewToken, Send, Sleep, Step, Steps
+from .steps import SUCCESS, Answer, Call, Caller, Open, Opened, Receive, RenewToken, Send, Sleep, Step, Steps
 from .streams import BEGINNING, Appended, Page, StreamInfo, Writers
 from .subscriptions import Wake
 from .tokens import AsyncTokens
@@ -277,7 +277,7 @@ class AsyncEncke:
 
 
 class AsyncSession:
-    """What a client has in one process: connections, a token, and producers."""
+    """The connections, the token and the producers of a client in one process."""
 
     def __init__(self, caller: Caller) -> None:
         self.process = process.identity()
@@ -359,12 +359,12 @@ class Driver:
             return await self._open(http, step)
         if isinstance(step, Receive):
             return await self._receive()
-        if isinstance(step, Close):
-            await self.close()
-        elif isinstance(step, Sleep):
-            await asyncio.sleep(step.seconds)
-        elif isinstance(step, RenewToken):
+        if isinstance(step, RenewToken):
             return await self._client._here.tokens.token(step.refused)
+        if isinstance(step, Sleep):
+            await asyncio.sleep(step.seconds)
+        else:
+            await self.close()
         return None
 
     async def _send(self, http: httpx.AsyncClient, step: Send) -> object:
@@ -380,7 +380,7 @@ class Driver:
         except httpx.TransportError as error:
             return error
         self._response = response
-        if response.status_code == httpx.codes.OK:
+        if response.status_code == SUCCESS:
             self._pieces = response.aiter_raw()
             return Opened(response.headers, response.url)
         try:

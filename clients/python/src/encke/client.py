@@ -17,7 +17,7 @@ from .follower import Follower, Notice, Record, Start, Streams
 from .options import Options, Retry, Token
 from .pools import JobState, Posted
 from .producer import Producer
-from .steps import Answer, Call, Caller, Close, Open, Opened, Receive, RenewToken, Send, Sleep, Step, Steps
+from .steps import SUCCESS, Answer, Call, Caller, Open, Opened, Receive, RenewToken, Send, Sleep, Step, Steps
 from .streams import BEGINNING, Appended, Page, StreamInfo, Writers
 from .subscriptions import Wake
 from .tokens import Tokens
@@ -277,7 +277,7 @@ class Encke:
 
 
 class Session:
-    """What a client has in one process: connections, a token, and producers."""
+    """The connections, the token and the producers of a client in one process."""
 
     def __init__(self, caller: Caller) -> None:
         self.process = process.identity()
@@ -358,12 +358,12 @@ class Driver:
             return self._open(step)
         if isinstance(step, Receive):
             return self._receive()
-        if isinstance(step, Close):
-            self.close()
-        elif isinstance(step, Sleep):
-            time.sleep(step.seconds)
-        elif isinstance(step, RenewToken):
+        if isinstance(step, RenewToken):
             return self._session.tokens.token(step.refused)
+        if isinstance(step, Sleep):
+            time.sleep(step.seconds)
+        else:
+            self.close()
         return None
 
     def _send(self, step: Send) -> object:
@@ -381,7 +381,7 @@ class Driver:
         except httpx.TransportError as error:
             return error
         self._response = response
-        if response.status_code == httpx.codes.OK:
+        if response.status_code == SUCCESS:
             self._pieces = response.iter_raw()
             return Opened(response.headers, response.url)
         try:

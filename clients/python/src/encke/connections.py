@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Optional, Union
 
@@ -28,7 +28,7 @@ class Connections:
         self._thread = threading.local()
 
     @contextmanager
-    def use(self) -> Iterator[httpx.Client]:
+    def use(self) -> Generator[httpx.Client]:
         depth: int = getattr(self._thread, "depth", 0)
         self._thread.depth = depth + 1
         try:

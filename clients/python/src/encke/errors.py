@@ -1,4 +1,4 @@
-"""What can go wrong. Every error of this package that a server or the network causes is an `EnckeError`."""
+"""Errors. Every error of this package that a server or the network causes is an `EnckeError`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class UnreachableError(EnckeError):
 
 
 class UncertainProducerError(EnckeError):
-    """The producer's last append may have been made; only the application knows with which epoch it may go on."""
+    """The producer's last append may have been made; only the application knows with which epoch it may continue."""
 
     def __init__(self) -> None:
         super().__init__(0, "uncertain", "the last append of this producer may have been made; continue with a higher epoch")
@@ -74,7 +74,7 @@ class GoneError(EnckeError):
 
 
 class StreamClosedError(EnckeError):
-    """409 `closed`: the stream takes no more records. `end_reason` is why, if the writer said so."""
+    """409 `closed`: the stream takes no further records. `end_reason` is the reason that the writer gave, if any."""
 
     end_reason: Optional[str] = None
 

@@ -120,11 +120,6 @@ class Feed:
         self.start = start
         self.ready = deque()
 
-    @property
-    def may_have_ended(self) -> bool:
-        """Whether the server may respond that there is nothing to follow any more."""
-        return False
-
     def request(self) -> tuple[str, list[tuple[str, str]]]:
         """The path and the query from which the records behind the position come."""
         raise NotImplementedError
@@ -194,10 +189,6 @@ class SeveralStreams(Feed):
         ambiguous = [name for name, offset in self._begins if offset is None and AT_OFFSET.search(name)]
         if ambiguous:
             raise ValueError(f"the end of the name {ambiguous[0]!r} is an offset for the server: follow it alone to begin with last")
-
-    @property
-    def may_have_ended(self) -> bool:
-        return self.position is not None
 
     def request(self) -> tuple[str, list[tuple[str, str]]]:
         query = [("stream", name if offset is None else f"{name}@{offset}") for name, offset in self._begins]
@@ -298,7 +289,8 @@ class Follower:
             raise unreachable(outcome)
 
     def _refused(self, answer: Answer, token: Optional[str]) -> Steps[None]:
-        if answer.status == NO_CONTENT and self.feed.may_have_ended:
+        # Behind the id of a record there may be nothing to follow any longer.
+        if answer.status == NO_CONTENT and isinstance(self.feed, SeveralStreams) and self.feed.position is not None:
             self.feed.is_ended = True
             return
         if answer.status < BAD_REQUEST:

@@ -40,7 +40,7 @@ class Options:
     # As in httpx: a context holds the certificates of an authority, or that of the client.
     verify: Union[ssl.SSLContext, bool] = True
     http2: bool = False
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     # Seconds for a connection, and without a byte of a response.
     timeout_s: float = 30.0
     # Seconds without a line after which a follower connects anew. The server sends a heartbeat every 30 s, `tuning.heartbeat`.

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Any, Optional
+from typing import Any, Optional, cast
 
 from .errors import CopiedError
 from .steps import FOREVER, Answer, Call, Request, path
@@ -181,7 +181,7 @@ def encode(data: Any, content_type: Optional[str]) -> tuple[bytes, dict[str, str
     if content_type is not None and is_json(content_type):
         body, default = encode_json(data), content_type
     elif isinstance(data, (bytes, bytearray, memoryview)):
-        body, default = bytes(data), "application/octet-stream"
+        body, default = bytes(cast(bytes, data)), "application/octet-stream"
     elif isinstance(data, str):
         body, default = data.encode(), "text/plain; charset=utf-8"
     else:

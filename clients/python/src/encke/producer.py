@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from typing import Optional
 
 from . import process
@@ -36,7 +36,7 @@ class Producer:
         self._loop: Optional[asyncio.AbstractEventLoop] = None
 
     @contextlib.contextmanager
-    def turn(self, stream: str, wait_s: float) -> Iterator[None]:
+    def turn(self, stream: str, wait_s: float) -> Generator[None]:
         """Waits for the end of earlier appends, for a time."""
         self._check_process()
         if not self._lock.acquire(timeout=min(wait_s, threading.TIMEOUT_MAX)):
@@ -56,7 +56,7 @@ class Producer:
             self._lock.release()
 
     @contextlib.asynccontextmanager
-    async def async_turn(self, stream: str, wait_s: float) -> AsyncIterator[None]:
+    async def async_turn(self, stream: str, wait_s: float) -> AsyncGenerator[None]:
         """Waits for the end of earlier appends, for a time."""
         self._check_process()
         lock = self._lock_of_loop()

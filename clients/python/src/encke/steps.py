@@ -6,6 +6,7 @@ steps with blocking calls and `aio.py` with coroutines, so the rules for repetit
 
 from __future__ import annotations
 
+import contextlib
 import math
 import ssl
 from collections.abc import Generator, Mapping, Sequence
@@ -29,7 +30,7 @@ class Request:
     path: str
     # A query may have a signature, and fields a token of a job.
     query: Sequence[tuple[str, str]] = field(default=(), repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     body: bytes = field(default=b"", repr=False)
     # Seconds without a byte of the response; `Options.timeout_s` if it is left out.
     timeout_s: Optional[float] = None
@@ -156,12 +157,15 @@ class Caller:
 
     def exchange(self, step: Union[Send, Open]) -> Steps[Any]:
         """Sends a request, also to where it is redirected: the outcome of the step. A redirect that is not followed is an error."""
-        for _ in range(REDIRECTS_MAX + 1):
+        redirects = 0
+        while True:
             outcome = yield step
             if not (isinstance(outcome, Answer) and MULTIPLE_CHOICES <= outcome.status < BAD_REQUEST):
                 return outcome
+            redirects += 1
+            if redirects > REDIRECTS_MAX:
+                raise not_encke(outcome.status, shown(outcome.url), f"more than {REDIRECTS_MAX} redirects in a row are not followed")
             step = replace(step, request=replace(step.request, url=redirected(outcome)))
-        raise not_encke(outcome.status, shown(outcome.url), f"more than {REDIRECTS_MAX} redirects in a row are not followed")
 
     def call(self, call: Call[T]) -> Steps[T]:
         """Makes a call, and repeats it as far as it may be repeated."""
@@ -222,23 +226,16 @@ def parsed(call: Call[T], answer: Answer) -> T:
 
 def redirected(answer: Answer) -> str:
     """The address of a redirect that may be followed with a token: of the same origin, or of its host over https."""
-    location = answer.headers.get(LOCATION, "")
-    try:
-        target = answer.url.join(location)
-        is_allowed = target.host == answer.url.host and (
-            (target.scheme, target.port) == (answer.url.scheme, answer.url.port) or (answer.url.scheme, target.scheme) == ("http", "https")
-        )
-        to = shown(target)
-    except (httpx.InvalidURL, ValueError):
-        is_allowed, to = False, "an invalid address"
-    if location and is_allowed and answer.status in REDIRECTS_FOLLOWED:
-        return str(target)
-    error = EnckeError(
-        answer.status,
-        "redirected",
-        f"{shown(answer.url)} redirects to {to if location else 'no address'}; "
-        "only 307 and 308 to the same origin or to its host over https are followed",
-    )
+    location, here, to = answer.headers.get(LOCATION, ""), answer.url, "an invalid address"
+    with contextlib.suppress(httpx.InvalidURL, ValueError):
+        target = here.join(location)
+        to = shown(target) if location else "no address"
+        is_upgrade = (here.scheme, target.scheme) == ("http", "https")
+        is_same = target.host == here.host and (is_upgrade or (target.scheme, target.port) == (here.scheme, here.port))
+        if location and is_same and answer.status in REDIRECTS_FOLLOWED:
+            return str(target)
+    why = f"{shown(here)} redirects to {to}; only 307 and 308 to the same origin or to its host over https are followed"
+    error = EnckeError(answer.status, "redirected", why)
     error.may_be_done = True
     raise error
 
@@ -280,6 +277,7 @@ def path(*segments: str) -> str:
 
 
 FOREVER = math.inf
+SUCCESS = 200
 MULTIPLE_CHOICES = 300
 # Redirects that keep the method and the body.
 REDIRECTS_FOLLOWED = {307, 308}

@@ -7,7 +7,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Optional, Union
+from typing import Any, Optional, Union, cast
 
 import httpx
 
@@ -202,24 +202,24 @@ def read(caller: Caller, stream: str, from_: str, last: Optional[int]) -> Steps[
     query = ("offset", from_) if last is None else ("last", str(last))
     while True:
         page: Page = yield from caller.call(Call(Request("GET", stream_path(stream), [query]), OK, part))
-        if isinstance(page.data, list):
-            messages += page.data
-        else:
+        of_bytes = isinstance(page.data, bytes)
+        if of_bytes:
             pieces.append(page.data)
+        else:
+            messages += page.data
         if page.closed or page.is_last or query == ("offset", page.next_offset):
-            return replace(page, data=messages if isinstance(page.data, list) else b"".join(pieces))
+            return replace(page, data=b"".join(pieces) if of_bytes else messages)
         query = ("offset", page.next_offset)
 
 
 def part(answer: Answer) -> Page:
     """The page that is in one response."""
-    headers, data = answer.headers, answer.body
+    headers, data = answer.headers, cast(Any, answer.body)
     offset, closed, is_last = next_offset(answer), is_true(headers, "Stream-Closed"), is_true(headers, "Stream-Up-To-Date")
     if is_json(headers.get("Content-Type", "")):
-        messages = json.loads(data)
-        if not isinstance(messages, list):
+        data = json.loads(data)
+        if not isinstance(data, list):
             raise ValueError("it is no array")
-        return Page(messages, offset, closed, headers.get("Encke-End-Reason"), is_last)
     return Page(data, offset, closed, headers.get("Encke-End-Reason"), is_last)
 
 

@@ -29,7 +29,8 @@ def verify_webhook(
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
 
-    fields = dict(part.strip().partition("=")[::2] for part in signature.split(","))
+    parts = (part.strip().partition("=") for part in signature.split(","))
+    fields = {name: value for name, _, value in parts}
     seconds, kid = fields.get("t", ""), fields.get("kid", "")
     if not (seconds.isascii() and seconds.isdecimal()):
         raise InvalidSignatureError("the field Webhook-Signature has no time")

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import logging
 import signal
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Generator
 from typing import Any, Callable, Optional
 
 from . import pools
@@ -70,8 +70,8 @@ class AsyncWorker:
                 self._loop.call_soon_threadsafe(self._stopped.set)
 
     @contextlib.contextmanager
-    def _signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-        installed = []
+    def _signals(self, loop: asyncio.AbstractEventLoop) -> Generator[None]:
+        installed: list[signal.Signals] = []
         for number in (signal.SIGTERM, signal.SIGINT):
             # Only on Unix can a loop take signals.
             with contextlib.suppress(NotImplementedError):
