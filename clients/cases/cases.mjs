@@ -44,6 +44,7 @@ export function failuresOf({ calls, expect, isUnordered }, client, actual) {
     check('results', actual.results.length, results.length);
     for (const [index, wanted] of results.entries()) check(`result of "${calls[index]}"`, actual.results[index], wanted);
   }
+  if (actual.results.some(({ error }) => error === 'not settled')) failures.push('a call has not settled');
   const order = (list) => (isUnordered ? [...list].sort() : list);
   if (stored) check('stored', order(actual.stored), order(stored));
   if (jobs !== undefined) check('jobs', actual.jobs, jobs);

@@ -52,6 +52,7 @@ async function play(one, position) {
   const server = await Play.start(one, position);
   const clients = new Clients(one, server);
   try {
+    if (one.unlimited) clients.begin(one.unlimited);
     const results = one.together ? await Promise.all(one.calls.map((call) => clients.settle(call))) : [];
     if (!one.together) for (const call of one.calls) results.push(await clients.settle(call));
     // A play without a position shows how long the response is.
@@ -79,6 +80,11 @@ class Clients {
 
   close() {
     this.#channel?.close();
+  }
+
+  /** Begins a call that nothing ends. */
+  begin(call) {
+    this.#call(call, new AbortController().signal).catch(() => {});
   }
 
   /** The outcome of a call, as the cases have it. */
