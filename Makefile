@@ -132,7 +132,7 @@ test-all: prerequisites-all ## runs the checks and tests that `make test` leaves
 .PHONY: test-all-steps
 test-all-steps: test-build
 	@scripts/beside.sh $(TARGET)/beside.log '$(MAKE) conformance-all browser' $(MAKE) unit-long
-	@$(MAKE) reference-check metrics h2spec contrib docs-commands python go clients-python clients-js-browser clients-js-runtimes clients-adapters crates doc instruments-check
+	@$(MAKE) reference-check metrics h2spec contrib docs-commands python go clients-python clients-js-browser clients-js-faults clients-js-runtimes clients-adapters clients-conformance crates doc instruments-check
 
 .PHONY: fetch
 fetch: # Quietly, so that later steps print only what they do themselves.
@@ -157,7 +157,7 @@ CHECKED := env RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings CARG
 # `make test` tests the features of `make run`; `make test-all` and its parts test those of packages.
 FEATURES := --no-default-features
 TESTS = --locked --workspace $(FEATURES)
-LONG := unit-long conformance-all reference-check metrics h2spec browser contrib clients-js-browser clients-js-runtimes clients-adapters docs-commands python go clients-python instruments-check
+LONG := unit-long conformance-all reference-check metrics h2spec browser contrib clients-js-browser clients-js-faults clients-js-runtimes clients-adapters docs-commands python go clients-python clients-conformance instruments-check
 test-all-steps $(LONG): FEATURES :=
 
 .PHONY: test-build
@@ -357,6 +357,10 @@ clients-js-browser: prerequisites-all server $(WEB) clients-js-build ## tests th
 clients-js-runtimes: prerequisites-all server $(WEB) clients-js-build $(RUNTIMES) ## tests the JavaScript client in the runtimes, bundlers and compilers of its README
 	$(call step,runtimes of the JavaScript client) $(NODE_TESTS) clients/js/test/runtimes/*.test.mjs
 
+.PHONY: clients-js-faults
+clients-js-faults: prerequisites-all server clients-js-build ## tests the JavaScript client with a server that is killed, stopped, upgraded and cut off
+	$(call step,JavaScript client under faults) npm run test:faults --silent --prefix clients/js
+
 .PHONY: clients-adapters
 clients-adapters: prerequisites server clients-js-build $(ADAPTERS:%=%/node_modules/.package-lock.json) ## builds and tests the adapters of other packages
 	$(call step,adapters) bash -euc 'for adapter in $(ADAPTERS); do npm run --silent --prefix $$adapter build; npm test --silent --prefix $$adapter; done'
@@ -397,6 +401,11 @@ go: prerequisites-all server $(PUSHER_GO) ## a server in Go, with the library of
 .PHONY: clients-python
 clients-python: prerequisites server $(CLIENT_PYTHON)/installed $(PYRIGHT) ## checks and builds our client in Python, and tests it against the server
 	$(call step,our client in Python) scripts/test-python-client.sh $(CLIENT_PYTHON)
+
+# The suite is in no registry; without its sources nothing runs, and that is no failure.
+.PHONY: clients-conformance
+clients-conformance: prerequisites-all $(WEB) clients-js-build $(CLIENT_PYTHON)/installed ## runs the client conformance suite of DURABLE_STREAMS (a clone of its repository) over our clients
+	$(call step,client conformance) env CLIENT_PYTHON=$(CLIENT_PYTHON)/bin/python PYTHONPATH=clients/python/src node clients/conformance/run.mjs
 
 # Locks packages: the folder, the file without its extension, and the interpreter that the packages must support.
 define lock

@@ -11,7 +11,7 @@ import { casesOf } from '../../cases/cases.mjs';
 import { Play } from '../../cases/server.mjs';
 
 /** Plays of one case at the same time, of those with one for each byte. */
-const PLAYS = 16;
+const PLAYS = 64;
 /** How long a call may take to settle when its limit is over, on a busy machine. */
 const SETTLE_MS = 30_000;
 
@@ -98,7 +98,7 @@ class Clients {
   async #call(call, signal) {
     const [, name, argument] = /^(\S+)(?: (.*))?$/.exec(call);
     if (name === 'recreate') return this.#server.recreate();
-    if (name === 'create') return this.#client.create('s', { signal });
+    if (name === 'create') return this.#client.create(argument ?? 's', { signal });
     if (name === 'close') return this.#client.close('s', 'done', { signal });
     if (name === 'stop') return this.#client.stop('s', { signal });
     if (name === 'post') return new Pool('p', this.#options).post(JSON.parse(argument), { signal });

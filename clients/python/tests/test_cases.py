@@ -176,11 +176,11 @@ def parse(call: str) -> tuple[str, str]:
 def operation(client: Union[encke.Encke, encke.AsyncEncke], name: str, argument: str) -> Any:
     """The result of a call, or the awaitable of one."""
     calls: dict[str, Callable[[], Any]] = {
-        "create": lambda: client.create("s"),
+        "create": lambda: client.create(argument or "s"),
         "append": lambda: client.append("s", json.loads(argument), content_type="application/json"),
         "close": lambda: client.close_stream("s", "done"),
         "stop": lambda: client.stop("s"),
-        "delete": lambda: client.delete(argument or "s"),
+        "delete": lambda: client.delete("s"),
         "read": lambda: client.read("s"),
         "post": lambda: client.post("p", json.loads(argument)),
     }
@@ -206,7 +206,7 @@ def value(result: Any) -> Outcome:
 def refusal(error: Exception) -> Outcome:
     if isinstance(error, encke.EnckeError):
         return {"error": error.code, "status": error.status}
-    return {"error": f"{type(error).__name__}: {error}"}
+    return {"error": type(error).__name__, "message": str(error)}
 
 
 @contextmanager
