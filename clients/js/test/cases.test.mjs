@@ -25,7 +25,7 @@ before(() => {
 });
 after(() => assert.deepEqual(unhandled, [], 'nothing is unhandled'));
 
-describe('cases of all clients', { concurrency: 8 }, () => {
+describe('cases of all clients', { concurrency: 16 }, () => {
   const cases = casesOf('js');
   assert.ok(cases.length > 100);
   for (const one of cases) {
