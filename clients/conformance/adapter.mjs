@@ -13,11 +13,11 @@ let last;
 const contentTypes = new Map();
 const writers = new Map();
 
-/** The reference server has its streams at the root. */
+/** The reference server has its streams at the root, and lacks the field by which the client knows that Encke has created a stream. */
 async function fetchAtRoot(url, init) {
   const { pathname, search } = new URL(url);
   last = await fetch(base + decodeURIComponent(pathname).replace('/v1/stream/', '/') + search, init);
-  return last;
+  return init.method === 'PUT' && last.ok ? new Response(null, { status: last.status, headers: { ...Object.fromEntries(last.headers), 'Encke-Ack': 'synced' } }) : last;
 }
 
 const nameOf = (path) => path.replace(/^\//, '');

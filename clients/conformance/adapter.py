@@ -119,7 +119,7 @@ def refusal(command: str, error: Exception) -> Members:
         members.update(errorCode="NETWORK_ERROR")
     elif isinstance(error, encke.EnckeError):
         closed = "STREAM_CLOSED" if isinstance(error, encke.StreamClosedError) else "CONFLICT"
-        codes = {400: "INVALID_OFFSET", 404: "NOT_FOUND", 409: closed}
+        codes = {200: "PARSE_ERROR", 400: "INVALID_OFFSET", 404: "NOT_FOUND", 409: closed}
         members.update(status=error.status or None, errorCode=codes.get(error.status, "UNEXPECTED_STATUS"))
     return members
 

@@ -52,14 +52,20 @@ async function bundled() {
 async function compare(name) {
   const [clientAdapter, ...clientArgs] = ADAPTERS[name];
   const { total, passed, skipped, failed, results } = await runConformanceTests({ clientAdapter, clientArgs, testTimeout: COMMAND_MS_MAX });
-  const listed = new Map(expected[name].flatMap(({ reason, tests }) => tests.map((test) => [test, reason])));
-  const others = new Map(results.filter((one) => !one.passed || one.skipped).map((one) => [`${one.suite}/${one.test}`, one.error ?? one.skipReason]));
+  const { passes, lacks, differs } = expected[name];
+  const listed = new Set(differs.flatMap(({ tests }) => tests));
+  // A test that needs a feature which the client lacks is skipped.
+  const needs = ({ skipReason = '' }) => /^missing features: (.*)$/.exec(skipReason)?.[1].split(', ') ?? [];
+  const features = new Set(results.flatMap(needs));
+  const others = new Map(results.filter((one) => (!one.passed || one.skipped) && !needs(one).length).map((one) => [`${one.suite}/${one.test}`, one.error ?? one.skipReason]));
   const found = [
     ...[...others].filter(([test]) => !listed.has(test)).map(([test, why]) => `${test} does not pass: ${why}`),
-    ...[...listed.keys()].filter((test) => !others.has(test)).map((test) => `${test} is listed in expected.json, and passes`),
-    ...(total === TESTS_TOTAL ? [] : [`${total} tests in place of ${TESTS_TOTAL}`]),
+    ...[...listed].filter((test) => !others.has(test)).map((test) => `${test} is listed in expected.json, and passes`),
+    ...[...features].filter((feature) => !(feature in lacks)).map((feature) => `${feature} is lacking, and not listed in expected.json`),
+    ...Object.keys(lacks).filter((feature) => !features.has(feature)).map((feature) => `${feature} is listed in expected.json, and no test is skipped for it`),
+    ...(total === TESTS_TOTAL && passed === passes ? [] : [`${passed} of ${total} tests pass in place of ${passes} of ${TESTS_TOTAL}`]),
   ];
-  console.log(`client conformance of clients/${name}: ${passed} of ${total} pass, ${failed} fail, ${skipped} are skipped; ${found.length} differ from expected.json`);
+  console.log(`client conformance of clients/${name}: ${passed} of ${total} pass, ${failed} fail, ${skipped} are skipped; ${found.length} differences from expected.json`);
   for (const line of found) console.log(`  ${line}`);
   return found.length;
 }
