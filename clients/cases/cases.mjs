@@ -1,4 +1,4 @@
-// Reads cases.json, and compares what a play has brought about with what a case expects.
+// Reads cases.json, and compares the outcome of a play with the expectation of its case.
 
 import { readFileSync } from 'node:fs';
 import { isDeepStrictEqual } from 'node:util';
@@ -33,7 +33,7 @@ function fill(part, name, value) {
   return part;
 }
 
-/** What differs from the expectation, as texts. */
+/** The differences between a play and the expectation of its case, as texts. */
 export function failuresOf({ calls, expect, isUnordered }, client, actual) {
   const { results, stored, jobs, seen, requests, elsewhere = 0 } = { ...expect, ...expect[client] };
   const failures = [];

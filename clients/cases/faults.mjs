@@ -139,7 +139,7 @@ class CuttingProxy {
   }
 }
 
-/** For another process: `progress` with a `count`, `check` with `acknowledged`; each line of the input gets one. */
+/** Serves another process. A line of the input has a `count` for `progress`, or `acknowledged` for `check`, and gets a line. */
 async function serve() {
   const faults = await Faults.start(process.argv[2]);
   console.log(JSON.stringify({ url: faults.url }));

@@ -1,4 +1,4 @@
-// A small model of the server: what a request does to its streams, and the response. It stores each number of a producer once.
+// A small model of the server. It changes its streams by requests and messages, and makes the responses; it stores each number of a producer once.
 
 /** An offset as the server writes it; `position` counts records. */
 export const offsetOf = (position) => `${position.toString(16).padStart(16, '0')}_${'0'.repeat(16)}`;

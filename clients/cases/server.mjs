@@ -40,7 +40,7 @@ export class Play {
   #sockets = new Set();
   #model = new Model();
   #ids = new Map();
-  /** What has arrived: at the origin, and elsewhere. */
+  /** The requests and messages that have arrived: at the origin, and elsewhere. */
   seen = [];
   elsewhere = [];
   /** The bytes of the response that has a position. */
@@ -62,7 +62,7 @@ export class Play {
     this.#model.recreate('s');
   }
 
-  /** What is wrong after the calls of the client have settled with `results`. */
+  /** The differences from the expectation, after the calls of the client have settled with `results`. */
   failures(results, client) {
     const stored = this.#model.stream('s').records;
     const ids = Math.max(0, ...[...this.#ids.values()].map((set) => set.size));
@@ -194,7 +194,7 @@ class Connection {
     await this.#write(Buffer.from(twice ? text + text : text), reply);
   }
 
-  /** Writes; what is behind the position is lost with the connection, or comes later. */
+  /** Writes up to the position. The bytes behind it are lost with the connection, or come after a pause. */
   async #write(bytes, { position, pauses, at }) {
     const left = position - this.#written;
     this.#written += bytes.length;
@@ -240,8 +240,8 @@ class Connection {
 }
 
 /**
- * Plays cases for another process: each line of the input is an object with `do`, and gets one line in its order of completion, with its `id`.
- * `cases`: those of a `client`; `play`: begins the `case` of an index at a `position`; `recreate`, `end`: of a `play`.
+ * Plays cases for another process. Each line of the input has an `id` and `do`, and gets a line with its `id`: `cases` returns the cases of the
+ * client that the command line names; `play` begins the case at `index`; `recreate` and `end` belong to a `play`.
  */
 async function serve() {
   const all = casesOf(process.argv[2]);

@@ -44,7 +44,9 @@ class Adapter:
         self._client = encke.Encke(serverUrl, timeout_s=RETRY.give_up_s, retry=RETRY)
         return {"clientName": "encke-python", "clientVersion": "0.1.0", "features": {}}
 
-    def create(self, path: str, contentType: str = "application/octet-stream", headers: object = None, data: str | None = None, **more: Any) -> Members:
+    def create(
+        self, path: str, contentType: str = "application/octet-stream", headers: object = None, data: str | None = None, **more: Any
+    ) -> Members:
         if headers:
             raise Unsupported("fields of a creation")
         self._types[path] = contentType

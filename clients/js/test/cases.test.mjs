@@ -1,4 +1,4 @@
-// The cases that all clients share (clients/cases), in Node: faults of a scripted server, and what comes of them.
+// The cases that all clients share (clients/cases), in Node: faults of a scripted server, and the outcome of each call.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -12,7 +12,7 @@ import { Play } from '../../cases/server.mjs';
 
 /** Plays of one case at the same time, of those with one for each byte. */
 const PLAYS = 64;
-/** How long a call may take to settle when its limit is over, on a busy machine. */
+/** The time in which a call settles when its limit is over, also on a busy machine. */
 const SETTLE_MS = 30_000;
 
 const unhandled = [];

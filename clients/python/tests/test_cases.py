@@ -1,4 +1,4 @@
-"""The cases that all clients share (clients/cases): faults of a scripted server, and what comes of them."""
+"""The cases that all clients share (clients/cases): faults of a scripted server, and the outcome of each call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import encke
 
 # Plays at the same time.
 PLAYS = 16
-# How long a call may take to settle when its limit is over, on a busy machine.
+# The time in which a call settles when its limit is over, also on a busy machine.
 SETTLE_S = 30.0
 
 Outcome = dict[str, Any]
