@@ -106,6 +106,8 @@ export class Play {
     const fault = this.#case.always ?? this.#faults.shift() ?? {};
     const { status, location, headers: fields = {}, without = [], body } = fault;
     if (isJoin && fault.status === undefined) return { ...fault, isJoin, position: this.#positionOf(fault) };
+    // The request does not reach the server, and its connection is cut.
+    if (fault.lost) return { status: 502, position: 0 };
     const isModel = status === undefined && !location;
     const reply = isModel ? this.#model.respond(request, this.#case.newline) : { status, body };
     const all = { ...reply.headers, ...fields };
