@@ -39,7 +39,8 @@ export class EnckeError extends Error {
 
   /** Reads the problem body of a response. A proxy may send another body: then `code` is `http`, and a short text is part of the message. */
   static async fromResponse(response: Response): Promise<EnckeError> {
-    const text = await response.text().catch(() => '');
+    // A body that is cut rejects: the refusal is not known.
+    const text = await response.text();
     let error: { code?: string; message?: string } | undefined;
     try {
       error = JSON.parse(text).error;

@@ -16,7 +16,7 @@ export const ANY_SUCCESS: Expected = { statuses: [200, 201, 202, 204] };
 export function checkResponse(response: Response, request: string, { statuses, fields = [], type }: Expected): void {
   const { status, headers } = response;
   const sent = headers.get('Content-Type') ?? 'no content type';
-  const missing = fields.find((name) => !headers.has(name));
+  const missing = fields.find((name) => !headers.get(name));
   const lacks = !statuses.includes(status)
     ? `the status ${statuses.join(' or ')}`
     : type && status === 200 && !sent.toLowerCase().startsWith(type)
