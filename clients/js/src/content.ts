@@ -15,17 +15,17 @@ export async function encodeContent(value: Content = null, contentType?: string)
 }
 
 /**
- * The value of content, by its type alone: JSON, a string for `text/*`, and bytes for any other type. JSON that cannot be parsed is a string, as the
- * server shows it.
+ * The value of content, by its type: JSON, a string for `text/*`, and bytes for any other type. Content that is not of its type is not changed: JSON that
+ * cannot be parsed is a string, as the server shows it, and text that is not UTF-8 is bytes.
  */
 export function decodeContent(type: string, bytes: Uint8Array<ArrayBuffer>): Content {
   if (!isJson(type) && !isText(type)) return bytes;
-  const text = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes);
-  if (isText(type)) return text;
+  let value: Content = bytes;
   try {
-    return JSON.parse(text);
+    value = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+    return isJson(type) ? JSON.parse(value) : value;
   } catch {
-    return text;
+    return value;
   }
 }
 

@@ -73,6 +73,8 @@ test('the content type decides what a job and a result are', TIMEOUT, async () =
     ['[1]', 'application/json', '[1]'],
     [new TextEncoder().encode('{"a":[1]}'), 'application/json', { a: [1] }],
     [new TextEncoder().encode('{no'), 'application/json', '{no'],
+    [Uint8Array.of(255, 254), 'text/plain', Uint8Array.of(255, 254)],
+    [Uint8Array.of(255, 254), 'application/json', Uint8Array.of(255, 254)],
     ['', undefined, ''],
     [undefined, undefined, null],
     [foreign('new Uint8Array([65, 66])'), undefined, utf8],
