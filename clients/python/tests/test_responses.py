@@ -29,7 +29,7 @@ CALLS: dict[str, Use] = {
     "fork": lambda client: client.fork("s", "t"),
     "append": lambda client: client.append("s", 1, content_type="application/json"),
     "append, its type not known": lambda client: client.append("s", 1),
-    "append of a named producer": lambda client: client.append("s", 1, content_type="text/plain", producer=encke.Producer("p")),
+    "append of a named producer": lambda client: client.append("s", "1", content_type="text/plain", producer=encke.Producer("p")),
     "close_stream": lambda client: client.close_stream("s"),
     "read": lambda client: client.read("s"),
     "head": lambda client: client.head("s"),
@@ -92,6 +92,12 @@ class Responses(unittest.TestCase):
                     self.assertIn(server.url + server.received[-1].path.partition("?")[0], error.message)
                     # A head is asked for with a body, too, only if it is refused.
                     self.assertEqual(len(server.received), sent + 1)
+
+    def test_a_body_that_can_not_be_decoded(self) -> None:
+        server = self.scripted(always(Reply(200, {"Content-Encoding": "gzip", "Stream-Next-Offset": "1"}, b"no gzip")))
+        with encke.Encke(server.url, retry=encke.Retry(0.01, 0.01, 0)) as client:
+            error = self.refused(lambda client: client.append("s", "a", content_type="text/plain"), client)
+        self.assertEqual((error.code, error.may_be_done), ("unreachable", True))
 
     def test_a_page_of_another_server_is_no_success_with_asyncio(self) -> None:
         server = self.scripted(always(HTML))
@@ -266,7 +272,7 @@ class Responses(unittest.TestCase):
         name = "chat/é b"
         calls: dict[str, Callable[[], object]] = {
             "append": lambda: client.append(name, 1),
-            "append of a type": lambda: client.append(name, 1, content_type="text/plain"),
+            "append of a type": lambda: client.append(name, "1", content_type="text/plain"),
             "head": lambda: client.head(name),
             "read": lambda: client.read(name),
             "follow": lambda: next(client.follow(name)),

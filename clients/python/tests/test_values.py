@@ -12,6 +12,7 @@ import threading
 import unittest
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 import httpx
 from rig import Reply, Scripted, Server, always
@@ -85,6 +86,33 @@ class Values(unittest.TestCase):
                 self.assertEqual(posted.result.data, value)
         self.assertEqual(len(found), 2 * len(TYPED))
 
+    def test_data_that_changes_while_an_append_waits(self) -> None:
+        cases: list[tuple[str, Any, object]] = [("text/plain", bytearray(b"1"), b"1"), ("application/json", [1], [[1]])]
+        for content_type, data, value in cases:
+            with self.subTest(content_type):
+                name = f"{self.name}/{content_type}"
+                self.client.create(name, content_type)
+
+                async def run(name: str = name, data: Any = data) -> None:
+                    async with self.server.async_client() as client:
+                        appending = asyncio.ensure_future(client.append(name, data))
+                        # It begins, and asks for the type of the stream.
+                        await asyncio.sleep(0)
+                        data[0] = 50
+                        await appending
+
+                asyncio.run(run())
+                self.assertEqual(self.client.read(name).data, value)
+
+    def test_values_that_are_no_bytes_are_refused(self) -> None:
+        self.client.create(self.name, "text/plain")
+        values: list[object] = [5, [65, 66], {}, None, 1.5]
+        for value in values:
+            with self.assertRaises(TypeError):
+                self.client.append(self.name, value)
+        self.client.append_all(self.name, ["a", b"b", bytearray(b"c"), memoryview(b"d")])
+        self.assertEqual(self.client.read(self.name).data, b"abcd")
+
     def test_names_that_would_reach_something_else_are_refused(self) -> None:
         self.client.create_pool("kept")
         wake = encke.Wake("../x", "w", 1, "t", [], {})
@@ -96,7 +124,7 @@ class Values(unittest.TestCase):
                 lambda client, name=name: client.delete(name),  # type: ignore[misc]
                 lambda client, name=name: client.create(name),  # type: ignore[misc]
                 lambda client, name=name: client.append(name, 1),  # type: ignore[misc]
-                lambda client, name=name: client.append(name, 1, content_type="text/plain"),  # type: ignore[misc]
+                lambda client, name=name: client.append(name, "1", content_type="text/plain"),  # type: ignore[misc]
                 lambda client, name=name: client.read(name),  # type: ignore[misc]
                 lambda client, name=name: client.head(name),  # type: ignore[misc]
                 lambda client, name=name: next(client.follow(name)),  # type: ignore[misc]

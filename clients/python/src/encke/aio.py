@@ -99,7 +99,7 @@ class AsyncEncke:
         """
         return cast(
             Appended,
-            await self.append_all(stream, [data], producer=producer, content_type=content_type, if_match=if_match),
+            await self.append_all(stream, [streams.snapshot(data)], producer=producer, content_type=content_type, if_match=if_match),
         )
 
     async def append_all(
@@ -253,7 +253,7 @@ class AsyncEncke:
 
     async def close(self) -> None:
         """Closes all connections."""
-        if self._session is self._here:
+        if self._session.process == process.identity():
             await self._session.connections.close()
 
     async def __aenter__(self) -> AsyncEncke:
@@ -333,7 +333,6 @@ class Driver:
         http = self._client._here.connections.current()
         if self._http is not http:
             # The response is that of another loop or process.
-            process.abandoned.append(self._pieces)
             self._http, self._response, self._pieces, self._is_running = http, None, None, False
         if self._is_running:
             raise RuntimeError("another task waits for the next record of this follower")
@@ -370,14 +369,14 @@ class Driver:
     async def _send(self, http: httpx.AsyncClient, step: Send) -> object:
         try:
             response = await http.send(prepared(http, self._options, step.request, step.token))
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return error
         return Answer(response.status_code, response.headers, response.content, response.url)
 
     async def _open(self, http: httpx.AsyncClient, step: Open) -> object:
         try:
             response = await http.send(prepared(http, self._options, step.request, step.token), stream=True)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return error
         self._response = response
         if response.status_code == SUCCESS:
@@ -385,7 +384,7 @@ class Driver:
             return Opened(response.headers, response.url)
         try:
             return Answer(response.status_code, response.headers, await response.aread(), response.url)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return error
         finally:
             await self.close()
@@ -398,7 +397,7 @@ class Driver:
         except StopAsyncIteration:
             await self.close()
             return None
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             await self.close()
             return error
 

@@ -253,7 +253,7 @@ class Encke:
 
     def close(self) -> None:
         """Closes all connections."""
-        if self._session is self._here:
+        if self._session.process == process.identity():
             self._session.connections.close()
 
     def __enter__(self) -> Encke:
@@ -370,7 +370,7 @@ class Driver:
         try:
             with self._session.connections.use() as http:
                 response = http.send(prepared(http, self._options, step.request, step.token))
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return error
         return Answer(response.status_code, response.headers, response.content, response.url)
 
@@ -378,7 +378,7 @@ class Driver:
         try:
             with self._session.connections.use() as http:
                 response = http.send(prepared(http, self._options, step.request, step.token), stream=True)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return error
         self._response = response
         if response.status_code == SUCCESS:
@@ -387,7 +387,7 @@ class Driver:
         try:
             with self._session.connections.use():
                 return Answer(response.status_code, response.headers, response.read(), response.url)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return error
         finally:
             self.close()
@@ -396,7 +396,7 @@ class Driver:
         try:
             with self._session.connections.use():
                 piece = next(self._pieces, None)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             self.close()
             return error
         if piece is None:

@@ -41,10 +41,7 @@ class Connections:
             pool.close()
 
     def _make(self) -> httpx.Client:
-        def rename(response: httpx.Response) -> None:
-            rename_location(response)
-
-        return httpx.Client(**settings(self._options), event_hooks={"response": [rename]})
+        return httpx.Client(**settings(self._options), event_hooks={"response": [rename_location]})
 
 
 class AsyncConnections:

@@ -13,7 +13,7 @@ from typing import Any, Optional, cast
 
 from .errors import CopiedError
 from .steps import FOREVER, Answer, Call, Request, path
-from .streams import CREATED, CREATED_OR_THERE, DONE, NO_CONTENT, OK, encode_json, is_json, nothing
+from .streams import CREATED_OR_THERE, DONE, NO_CONTENT, OK, created_with, encode_json, is_json, nothing
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,7 @@ class RetryLater(CopiedError):
 
 def create(pool: str, type: str, settings: Mapping[str, Any]) -> Call[bool]:
     body = encode_json({"type": type, **settings})
-    return Call(Request("PUT", pool_path(pool), body=body), CREATED_OR_THERE, created)
-
-
-def created(answer: Answer) -> bool:
-    json.loads(answer.body)["settings"]
-    return answer.status == CREATED
+    return Call(Request("PUT", pool_path(pool), body=body), CREATED_OR_THERE, created_with("settings"))
 
 
 def post(

@@ -7,7 +7,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Optional, Union, cast
+from typing import Any, Callable, Optional, Union, cast
 
 import httpx
 
@@ -112,6 +112,11 @@ def created(answer: Answer) -> bool:
     if "Encke-Ack" not in answer.headers:
         next_offset(answer)
     return answer.status == CREATED
+
+
+def created_with(member: str) -> Callable[[Answer], bool]:
+    """Whether a response whose object has a member says that something is new."""
+    return lambda answer: json.loads(answer.body)[member] is not None and answer.status == CREATED
 
 
 def head(caller: Caller, stream: str) -> Steps[StreamInfo]:
@@ -330,11 +335,27 @@ def encode(content_type: str, data: Any) -> bytes:
     return encode_bytes(data)
 
 
-def encode_bytes(data: Union[str, bytes]) -> bytes:
-    return data.encode() if isinstance(data, str) else bytes(data)
+def encode_bytes(data: Any) -> bytes:
+    value = snapshot(data)
+    if isinstance(value, EncodedJson):
+        raise TypeError("a stream that is not of JSON takes text and bytes")
+    return value.encode() if isinstance(value, str) else value
+
+
+class EncodedJson(bytes):
+    """A value as JSON."""
+
+
+def snapshot(data: Any) -> Union[str, bytes]:
+    """The value as it is now, which its owner may change while an append waits."""
+    if isinstance(data, (str, bytes)):
+        return data
+    return bytes(cast(bytes, data)) if isinstance(data, (bytearray, memoryview)) else EncodedJson(encode_json(data))
 
 
 def encode_json(value: Any) -> bytes:
+    if isinstance(value, EncodedJson):
+        return value
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 

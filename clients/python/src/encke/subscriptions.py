@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from .errors import EnckeError
 from .steps import Answer, Call, Caller, Request, Steps, path
-from .streams import CREATED, CREATED_OR_THERE, DONE, OK, encode_json, nothing
+from .streams import CREATED_OR_THERE, DONE, OK, created_with, encode_json, nothing
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,7 @@ class Wake:
 
 def subscribe(subscription: str, configuration: Mapping[str, Any]) -> Call[bool]:
     given = {name: value for name, value in configuration.items() if value is not None}
-    return Call(Request("PUT", below(subscription), body=encode_json(given)), CREATED_OR_THERE, created)
-
-
-def created(answer: Answer) -> bool:
-    json.loads(answer.body)["subscription_id"]
-    return answer.status == CREATED
+    return Call(Request("PUT", below(subscription), body=encode_json(given)), CREATED_OR_THERE, created_with("subscription_id"))
 
 
 def unsubscribe(subscription: str) -> Call[None]:
