@@ -13,7 +13,7 @@ import httpx
 
 from .errors import EnckeError, GoneError, NotFoundError, SharedProducerError
 from .producer import Producer
-from .steps import BAD_REQUEST, Answer, Call, Caller, Request, Steps, path
+from .steps import BAD_REQUEST, SERVER_ERROR, Answer, Call, Caller, Request, Steps, path
 
 # The offsets of a stream's beginning, and of where it ends when the request arrives.
 BEGINNING = "-1"
@@ -139,7 +139,7 @@ def head(caller: Caller, stream: str) -> Steps[StreamInfo]:
     try:
         return (yield from caller.call(Call(Request("HEAD", stream_path(stream)), OK, parse)))
     except EnckeError as error:
-        if error.status >= BAD_REQUEST:
+        if BAD_REQUEST <= error.status < SERVER_ERROR:
             # The response to HEAD has no body: that to GET says why.
             yield from caller.call(Call(Request("GET", stream_path(stream), [("offset", NOW)]), OK, nothing))
         raise
