@@ -1,5 +1,4 @@
-import { abortable } from './abortable.js';
-import { encodeBody } from './body.js';
+import { bytesOf, encodeBody } from './body.js';
 import { EnckeError } from './error.js';
 import type { Expected } from './expected.js';
 import { type Attempts, never, Origin, type OriginOptions } from './origin.js';
@@ -120,10 +119,11 @@ export class Client {
   /** Closes a stream, with its last data or without; `reason` is for its readers. Closing twice is allowed. */
   async close(stream: string, reason?: EndReason, options: PublishOptions & { data?: unknown } = {}): Promise<void> {
     const headers = fields({ 'Stream-Closed': 'true', 'Encke-End-Reason': reason });
-    if (options.data !== undefined) return void (await this.#append(stream, options.data, headers, options));
-    const { signal = never() } = options;
-    await abortable(this.#producers.idle(stream), signal);
-    await this.#send(stream, { method: 'POST', headers }, { signal, expected: CLOSED });
+    const { data, contentType = JSON_TYPE, signal = never() } = options;
+    if (data !== undefined && bytesOf(encodeBody(data, contentType))) return void (await this.#append(stream, data, headers, options));
+    this.#origin.stream(stream); // A name that no stream can have gets no producer.
+    // It needs no number, because closing twice is allowed, and has its place between the appends.
+    await this.#producers.enqueue(stream, () => this.#send(stream, { method: 'POST', headers }, { signal, expected: CLOSED }), signal);
   }
 
   /** Asks the writer of a stream to stop; `close(stream, 'stopped')` ends the stream there and then. */
@@ -136,21 +136,17 @@ export class Client {
     const headers = { ...fields({ 'Content-Type': contentType, 'Encke-Ack': ack }), ...further };
     const body = encodeBody(data, contentType);
     this.#origin.stream(stream); // A name that no stream can have gets no producer.
-    const producer = this.#producers.of(stream);
-    return producer.enqueue(() => this.#appendNow(stream, { method: 'POST', headers, body }, producer, signal), signal);
+    return this.#producers.enqueue(stream, (producer) => this.#appendNow(stream, { method: 'POST', headers, body }, producer, signal), signal);
   }
 
   async #appendNow(stream: string, init: RequestInit & { headers: Record<string, string> }, producer: Producer, signal: AbortSignal): Promise<Published> {
-    const closes = 'Stream-Closed' in init.headers;
     for (;;) {
       const headers = { ...init.headers, ...producer.begin() };
       const attempts: Attempts = { signal, expected: APPENDED };
       try {
         const { status, headers: answer } = await this.#send(stream, { ...init, headers }, attempts);
         const nextOffset = answer.get('Stream-Next-Offset') ?? '';
-        // A close has this status without being a repetition, and says that the stream is closed.
-        const isRepetition = status === 204 && !(closes && answer.has('Stream-Closed'));
-        if (isRepetition) producer.checkDuplicate(stream, attempts.mayBeDone && !closes, answer.get('Producer-Seq'));
+        if (status === 204) producer.checkDuplicate(attempts.mayBeDone, answer.get('Producer-Seq'));
         producer.acknowledged();
         return { nextOffset, duplicate: status === 204, stopRequested: answer.get('Encke-Stop-Requested') === 'true' };
       } catch (error) {

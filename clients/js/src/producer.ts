@@ -14,8 +14,9 @@ export class Producers {
   readonly #isFixed: boolean;
   /** The epoch of the next producer. */
   #epoch: number;
-  /** In the order of their last use. */
   readonly #byStream = new Map<string, Producer>();
+  /** Those of them without an append, in the order of their last use. */
+  readonly #idle = new Map<string, Producer>();
 
   /**
    * A name without an epoch gets one by the clock: if a process started again with the epoch of an earlier one, the server would take its first
@@ -31,26 +32,31 @@ export class Producers {
     return this.#byStream.size;
   }
 
-  of(stream: string): Producer {
-    const producer = this.#byStream.get(stream) ?? new Producer(this.#id, this.#epoch, this.#isFixed);
-    this.#byStream.delete(stream);
+  /** Runs an operation of the writer of a stream when those before it are over. If the signal is aborted before that, nothing is sent. */
+  enqueue<T>(stream: string, operation: (producer: Producer) => Promise<T>, signal: AbortSignal): Promise<T> {
+    const producer = this.#byStream.get(stream) ?? new Producer(stream, this.#id, this.#epoch, this.#isFixed);
     this.#byStream.set(stream, producer);
-    if (this.#byStream.size > PRODUCERS_MAX && !this.#isFixed) this.#forgetOne();
-    return producer;
+    this.#idle.delete(stream);
+    const result = producer.enqueue(() => operation(producer), signal);
+    void producer.settled.then(() => {
+      if (!producer.waiting) this.#idle.set(stream, producer);
+      this.#forget();
+    });
+    this.#forget();
+    return result;
   }
 
-  /** Resolves when the appends so far to a stream are over. */
-  idle(stream: string): Promise<void> | undefined {
-    return this.#byStream.get(stream)?.idle;
-  }
-
-  /** Forgets the producer that was used least recently and has nothing to do. A later one of its stream has a higher epoch, so that no number is used twice. */
-  #forgetOne(): void {
-    for (const [stream, { epoch, waiting }] of this.#byStream) {
-      if (waiting > 0) continue;
+  /**
+   * Forgets the producers that were used least recently and have nothing to do. A later one of the same stream has a higher epoch, so that no
+   * number is used twice. Those of a fixed epoch stay.
+   */
+  #forget(): void {
+    if (this.#isFixed) return;
+    for (const [stream, { epoch }] of this.#idle) {
+      if (this.size <= PRODUCERS_MAX) return;
       this.#epoch = Math.max(this.#epoch, epoch + 1);
       this.#byStream.delete(stream);
-      return;
+      this.#idle.delete(stream);
     }
   }
 }
@@ -64,32 +70,35 @@ export class Producer {
   /** Appends that are not over. */
   waiting = 0;
   /** Resolves when all appends so far are over. */
-  idle: Promise<void> = Promise.resolve();
+  settled: Promise<void> = Promise.resolve();
+  readonly #stream: string;
   readonly #id: string;
   readonly #isFixed: boolean;
   #seq = 0;
-  #isUncertain = false;
+  /** The code of the error after which the number cannot be sent again. */
+  #spentBy?: 'uncertain' | 'producer_in_use';
 
-  constructor(id: string, epoch: number, isFixed: boolean) {
+  constructor(stream: string, id: string, epoch: number, isFixed: boolean) {
+    this.#stream = stream;
     this.#id = id;
     this.epoch = epoch;
     this.#isFixed = isFixed;
   }
 
-  /** Runs an append when those before it are over. If the signal is aborted before that, nothing is sent. */
+  /** Runs an append when those before it are over, unless the signal is aborted before that. */
   enqueue<T>(append: () => Promise<T>, signal: AbortSignal): Promise<T> {
-    const before = this.idle;
+    const before = this.settled;
     this.waiting += 1;
     const result = abortable(before, signal).then(append);
     // An append that was given up in the queue does not let the next one overtake those before it.
-    this.idle = result.then(noop, noop).then(() => before).then(() => void (this.waiting -= 1));
+    this.settled = result.then(noop, noop).then(() => before).then(() => void (this.waiting -= 1));
     return result;
   }
 
   /** The fields of the next append. */
   begin(): Record<string, string> {
-    if (this.#isUncertain) {
-      if (this.#isFixed) throw new EnckeError(0, 'uncertain', `the last append of the producer ${this.#id} may have been stored: continue with a higher epoch`);
+    if (this.#spentBy) {
+      if (this.#isFixed) throw this.#error(this.#spentBy);
       this.#restart();
     }
     return { 'Producer-Id': this.#id, 'Producer-Epoch': String(this.epoch), 'Producer-Seq': String(this.#seq) };
@@ -99,26 +108,42 @@ export class Producer {
     this.#seq += 1;
   }
 
-  /** Throws if the server knows the number from another writer of this name and epoch: then the data is not stored. */
-  checkDuplicate(stream: string, mayBeDone: boolean | undefined, seq: string | null): void {
-    if (mayBeDone && (seq === null || Number(seq) === this.#seq)) return;
-    throw new EnckeError(0, 'producer_in_use', `another writer of ${stream} is the producer ${this.#id} in epoch ${this.epoch}: use a higher epoch, or another name`);
+  /**
+   * Throws unless the stored data of this number, which has `seq` in the response, is that of this writer. Networks repeat requests, too: so does a browser if its
+   * connection ends before the response. Only a writer under an epoch that the application has chosen may meet another one before its own first number is stored.
+   */
+  checkDuplicate(mayBeDone: boolean | undefined, seq: string | null): void {
+    const isOwnNumber = seq === null || Number(seq) === this.#seq;
+    if (isOwnNumber && (mayBeDone || !this.#isFixed || this.#seq > 0)) return;
+    this.#spentBy = 'producer_in_use';
+    const error = this.#error(this.#spentBy);
+    error.mayBeDone = isOwnNumber;
+    throw error;
   }
 
   /** Notes the error of an append. Returns whether the same append shall be sent again, with other numbers. */
   failed(error: unknown, mayBeDone = false): boolean {
-    if (mayBeDone) this.#isUncertain = true;
-    if (mayBeDone || !(error instanceof EnckeError) || error.code !== 'sequence_gap' || this.#seq === 0) return false;
+    if (mayBeDone) this.#spentBy ??= 'uncertain';
+    if (mayBeDone || !(error instanceof EnckeError) || this.#seq === 0) return false;
     // The stream was created again, or has forgotten the producer, and nothing was stored under this number.
-    if (!this.#isFixed) this.#restart();
-    else if (error.expectedSeq === 0) this.#seq = 0;
-    else return false;
+    const isUnknown = error.code === 'epoch_start' || (error.code === 'sequence_gap' && (!this.#isFixed || error.expectedSeq === 0));
+    if (!isUnknown) return false;
+    if (this.#isFixed) this.#seq = 0;
+    else this.#restart();
     return true;
+  }
+
+  #error(code: 'uncertain' | 'producer_in_use'): EnckeError {
+    const why =
+      code === 'uncertain'
+        ? `the last append of the producer ${this.#id} to ${this.#stream} may have been stored: continue with a higher epoch`
+        : `another writer of ${this.#stream} is the producer ${this.#id} in epoch ${this.epoch}: use a higher epoch, or another name`;
+    return new EnckeError(0, code, why);
   }
 
   #restart(): void {
     this.epoch += 1;
     this.#seq = 0;
-    this.#isUncertain = false;
+    this.#spentBy = undefined;
   }
 }

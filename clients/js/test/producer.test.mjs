@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { Client } from '@encke/client';
+import { waitFor } from '../../../tests/web/wait.mjs';
 import { PRODUCERS_MAX, Producers } from '../dist/producer.js';
 import { APPENDED, CUT, NEVER, withScripted } from './scripted.mjs';
 import { numbers, Server } from './server.mjs';
@@ -78,7 +79,7 @@ test('a writer with the name and the epoch of another one gets an error, and no 
   assert.deepEqual(await server.read('twin'), numbers(3));
   await writers[0].publish('twin', 3);
   await writers[0].close('twin', 'done', { data: 4 });
-  await assert.rejects(writers[1].publish('twin', 5), { code: 'closed' });
+  await assert.rejects(writers[1].publish('twin', 5), { code: 'producer_in_use' });
   assert.deepEqual(await server.read('twin'), numbers(5));
 });
 
@@ -134,27 +135,169 @@ test('data that no body can have is refused, and changes nothing', TIMEOUT, asyn
   assert.equal(String((await server.request('GET', '/v1/stream/refused?offset=-1')).body), 'text');
 });
 
-test('a client remembers a bounded number of streams, and repeats no number of one that it has forgotten', () => {
+/** A network that repeats the requests for which `repeats` returns true, and shows the last response, as browsers and proxies do. */
+const repeating = (repeats) => async (url, init) => {
+  if (repeats(init)) await fetch(url, init);
+  return fetch(url, init);
+};
+
+for (const [kind, options] of Object.entries(WRITERS)) {
+  test(`${kind}: appends that the network repeats are stored once, and acknowledged`, TIMEOUT, async () => {
+    const stream = `${kind.replaceAll(' ', '-')}-repeated`;
+    let posts = 0;
+    // The first append of a fixed epoch could be that of another writer.
+    const client = new Client({ base: server.url, ...options, fetch: repeating(({ method }) => method === 'POST' && posts++ >= (options.epoch ? 1 : 0)) });
+    await client.create(stream);
+    const duplicates = [];
+    for (const number of numbers(4)) duplicates.push((await client.publish(stream, number)).duplicate);
+    await client.close(stream, 'done', { data: 4 });
+    assert.deepEqual(duplicates, [options.epoch === undefined, true, true, true]);
+    assert.deepEqual(await server.read(stream), numbers(5));
+  });
+}
+
+test('a number that another writer has is not sent again, in a fixed epoch also after a lost response', TIMEOUT, async () => {
+  let loses = false;
+  const fetchLosing = async (url, init) => {
+    const response = await fetch(url, init);
+    if (!loses) return response;
+    loses = false;
+    throw new TypeError('the response is lost');
+  };
+  const writers = numbers(2).map(() => new Client({ base: server.url, producerId: 'taken', epoch: 1, fetch: fetchLosing }));
+  await writers[0].create('taken');
+  await writers[0].publish('taken', 0);
+  await assert.rejects(writers[1].publish('taken', 'other'), { code: 'producer_in_use', mayBeDone: true });
+  loses = true;
+  await assert.rejects(writers[1].publish('taken', 'another'), { code: 'producer_in_use' });
+  assert.equal(loses, true, 'nothing is sent');
+  loses = false;
+  assert.deepEqual(await server.read('taken'), [0]);
+  // A random name has another epoch then.
+  const answers = [{ status: 204, headers: { ...APPENDED.headers, 'Producer-Seq': '7' } }, APPENDED];
+  await withScripted((_, number) => answers[number - 1], async ({ url, requests }) => {
+    const client = new Client({ base: url });
+    await assert.rejects(client.publish('s', 1), { code: 'producer_in_use', mayBeDone: false });
+    await client.publish('s', 2);
+    assert.deepEqual(requests.map(({ headers }) => `${headers['producer-epoch']}/${headers['producer-seq']}`), ['0/0', '1/0']);
+  });
+});
+
+test('closing with data is refused to a second writer of the epoch, whose data is not stored', TIMEOUT, async () => {
+  const writers = numbers(2).map(() => new Client({ base: server.url, producerId: 'closing', epoch: 1 }));
+  await writers[0].create('closing');
+  await writers[0].close('closing', 'done', { data: 'first' });
+  await assert.rejects(writers[1].close('closing', 'done', { data: 'second' }), { code: 'producer_in_use' });
+  assert.deepEqual(await server.read('closing'), ['first']);
+  await writers[0].create('empty', { contentType: 'text/plain' });
+  for (const data of ['', new Uint8Array(), new Blob([])]) await writers[1].close('empty', 'done', { data, contentType: 'text/plain' });
+});
+
+for (const epochs of [[undefined, undefined], [1, 2]]) {
+  test(`a writer with a later epoch ${epochs[0] ? 'of its own ' : ''}continues in a stream that was created again and has an earlier writer`, TIMEOUT, async () => {
+    const stream = `epochs-${epochs[0] ?? 'clock'}`;
+    const earlier = new Client({ base: server.url, producerId: 'epochs', epoch: epochs[0] });
+    const begun = Date.now();
+    await waitFor('the clock gives a later epoch', () => Date.now() > begun + 1);
+    const later = new Client({ base: server.url, producerId: 'epochs', epoch: epochs[1] });
+    await later.create(stream);
+    for (const number of numbers(2)) await later.publish(stream, number);
+    await server.delete(stream);
+    await server.create(stream);
+    await earlier.publish(stream, 'earlier');
+    for (const number of numbers(2)) await later.publish(stream, number);
+    assert.deepEqual(await server.read(stream), ['earlier', 0, 1]);
+  });
+}
+
+test('closing without data has its place between the appends', TIMEOUT, async () => {
+  const answers = [];
+  const answer = ({ headers }) => (headers['stream-closed'] ? { status: 204, headers: { 'Stream-Closed': 'true' } } : APPENDED);
+  await withScripted((request) => new Promise((resolve) => answers.push(() => resolve(answer(request)))), async ({ url, requests }) => {
+    const client = new Client({ base: url });
+    const calls = [client.publish('s', 1), client.close('s'), client.publish('s', 2)];
+    for (const number of [1, 2, 3]) {
+      await waitFor('the next request', () => answers.length === number);
+      answers[number - 1]();
+      await calls[number - 1];
+    }
+    assert.deepEqual(requests.map(({ text, headers }) => [text, headers['producer-seq']]), [['1', '0'], ['', undefined], ['2', '1']]);
+  });
+});
+
+/** Each call begins an operation of another stream that ends with `end`. */
+function occupy(producers, count) {
+  let end;
+  const over = new Promise((resolve) => (end = resolve));
+  const all = numbers(count).map((number) => producers.enqueue(`busy/${number}`, () => over, new AbortController().signal));
+  return { end: () => (end(), Promise.all(all)) };
+}
+
+test('the operations of one stream keep their order while all other streams have some', async () => {
+  const producers = new Producers();
+  const { signal } = new AbortController();
+  const busy = occupy(producers, PRODUCERS_MAX);
+  const order = [];
+  const held = [];
+  const operation = (number) => async (producer) => {
+    order.push([number, ...Object.values(producer.begin()).slice(1).map(Number)]);
+    await new Promise((resolve) => held.push(resolve));
+    producer.acknowledged();
+  };
+  const all = numbers(3).map((number) => producers.enqueue('s', operation(number), signal));
+  for (const number of numbers(3)) {
+    await waitFor('the next operation', () => held.length > number);
+    assert.equal(order.length, number + 1, 'one at a time');
+    held[number]();
+    await all[number];
+  }
+  assert.deepEqual(order, [[0, 0, 0], [1, 0, 1], [2, 0, 2]]);
+  await busy.end();
+  await waitFor('only the bounded number is left', () => producers.size === PRODUCERS_MAX);
+});
+
+test('an append takes the same time however many streams are busy', async () => {
+  const iterator = Object.getPrototypeOf(new Map().entries());
+  const { next } = iterator;
+  let steps = 0;
+  iterator.next = function () {
+    steps += 1;
+    return next.call(this);
+  };
+  try {
+    const busy = occupy(new Producers(), 5 * PRODUCERS_MAX);
+    await busy.end();
+  } finally {
+    iterator.next = next;
+  }
+  // The iterations begin at the calls and at the ends, and each step but the last of one forgets a stream.
+  assert.ok(steps > 0 && steps <= 4 * 5 * PRODUCERS_MAX, `${steps} steps`);
+});
+
+test('a client remembers a bounded number of streams, and repeats no number of one that it has forgotten', async () => {
   const { signal } = new AbortController();
   const producers = new Producers('writer');
-  const numbersOf = (stream) => Object.values(producers.of(stream).begin()).join('/');
-  const busy = producers.of('busy');
-  void busy.enqueue(() => NEVER, signal);
+  const numbersOf = (stream, from = producers) => from.enqueue(stream, async (producer) => Object.values(producer.begin()).join('/'), signal);
+  let busy;
+  void producers.enqueue('busy', (producer) => ((busy = producer), NEVER), signal);
   const used = new Set();
   for (let round = 0; round < 3; round += 1) {
     for (let number = 0; number <= PRODUCERS_MAX; number += 1) {
-      const key = `${number} ${numbersOf(String(number))}`;
+      const key = `${number} ${await numbersOf(String(number))}`;
       assert.ok(!used.has(key), `used twice: ${key}`);
       used.add(key);
     }
   }
   assert.equal(used.size, 3 * (PRODUCERS_MAX + 1));
-  assert.equal(producers.size, PRODUCERS_MAX);
-  assert.equal(producers.of('busy'), busy, 'one that has something to do stays');
+  await waitFor('the last operation is over', () => producers.size === PRODUCERS_MAX);
+  busy.acknowledged();
+  assert.equal(busy.waiting, 1);
+  void producers.enqueue('busy', () => NEVER, signal);
+  assert.equal(busy.waiting, 2, 'one that has something to do stays');
   const fixed = new Producers('writer', 7);
-  const first = fixed.of('0');
-  for (let number = 1; number <= PRODUCERS_MAX; number += 1) fixed.of(String(number));
-  assert.equal(fixed.of('0'), first, 'the numbers of a fixed epoch cannot begin again');
+  await fixed.enqueue('0', async (producer) => producer.acknowledged(), signal);
+  for (let number = 1; number <= PRODUCERS_MAX; number += 1) await numbersOf(String(number), fixed);
+  assert.equal(await numbersOf('0', fixed), 'writer/7/1', 'the numbers of a fixed epoch cannot begin again');
 });
 
 test('appends to more streams than a client remembers are stored once each', TIMEOUT, async () => {
