@@ -9,7 +9,7 @@ import { buildSync } from 'esbuild';
 
 const ROOT = join(import.meta.dirname, '..');
 /** Compressed bytes. `shared` has the whole client, for browsers where nothing can be shared. */
-const BYTES_MAX = { '.': 7_000, './websocket': 6_000, './shared': 10_500, './jobs': 6_000 };
+const BYTES_MAX = { '.': 7_900, './websocket': 6_000, './shared': 11_800, './jobs': 6_000 };
 
 const manifest = JSON.parse(readFileSync(join(ROOT, 'package.json')));
 
