@@ -1,4 +1,4 @@
-export const isJson = (type: string): boolean => /^\s*application\/json\b/i.test(type);
+export const isJson = (type: string): boolean => /^\s*application\/json\s*(;|$)/i.test(type);
 
 /**
  * The body of a request, by its content type: a value of JSON, or a string. Bytes and blobs are sent as they are. Bytes are copied, because the caller

@@ -62,10 +62,11 @@ export interface Published {
 }
 
 const JSON_TYPE = 'application/json';
-const CREATED: Expected = { statuses: [200, 201], fields: ['Encke-Ack'] };
+/** Each server of the protocol sends one of them, and a proxy may remove fields that it does not know. */
+const CREATED: Expected = { statuses: [200, 201], fields: ['Encke-Ack', 'Stream-Next-Offset', 'Location'] };
 const APPENDED: Expected = { statuses: [200, 204], fields: ['Stream-Next-Offset'] };
 /** A caller who may stop and not read learns no offset. */
-const CLOSED: Expected = { statuses: [204], fields: ['Stream-Closed'] };
+const CLOSED: Expected = { statuses: [200, 204], fields: ['Stream-Closed'] };
 const STOP_REQUESTED: Expected = { statuses: [204], fields: ['Encke-Stop-Requested'] };
 
 /** Creates, writes, ends and follows the streams of a server. */
@@ -82,7 +83,9 @@ export class Client {
 
   /** Follows one or many streams, as the function `subscribe` does. */
   subscribe<Message = any>(options: SubscribeOptions<Message>): Subscription<Message> {
-    return new Subscription({ ...this.#options, ...options });
+    const isElsewhere = options.url !== undefined && new URL(options.url, this.#origin.base).origin !== this.#origin.base.origin;
+    // The credentials of this server do not go to another one.
+    return new Subscription({ ...this.#options, ...(isElsewhere && { token: undefined, credentials: undefined }), ...options });
   }
 
   /** Creates a stream. If it is there with the same settings, nothing happens; with others the error is `config_differs`. */

@@ -1,5 +1,6 @@
 import { abortable } from './abortable.js';
 import { TIMER_MS_MAX } from './backoff.js';
+import { EnckeError } from './error.js';
 
 /** One event of an event stream: the lines between two empty ones. */
 export interface StreamEvent {
@@ -12,6 +13,18 @@ export interface StreamEvent {
 /** A body did not come to its end. */
 export class Cut extends Error {}
 
+/** Waits for something of a connection, and aborts `cut` if it does not come within `silenceMsMax`. Rejects with a `Cut`, or the error of the server. */
+export async function unlessSilent<T>(awaited: Promise<T>, silenceMsMax: number, cut: AbortController): Promise<T> {
+  const timer = setTimeout(() => cut.abort(new Error(`nothing came for ${silenceMsMax} ms`)), Math.min(silenceMsMax, TIMER_MS_MAX));
+  try {
+    return (await abortable(awaited, cut.signal)) as T;
+  } catch (cause) {
+    throw cause instanceof EnckeError ? cause : new Cut('the connection was cut', { cause });
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 /**
  * The events of a body of `text/event-stream`, also those without data, which state a position or a time to retry. Comments are
  * left out. A body that is silent for `silenceMsMax` is given up: then `cut` is aborted, which ends the connection.
@@ -23,10 +36,7 @@ export async function* eventsOf(body: ReadableStream<Uint8Array>, silenceMsMax: 
   let endsWithCr = false;
   try {
     for (;;) {
-      const timer = setTimeout(() => cut.abort(new Error(`nothing came for ${silenceMsMax} ms`)), Math.min(silenceMsMax, TIMER_MS_MAX));
-      const { done, value } = await abortable(reader.read(), cut.signal)
-        .catch((cause) => Promise.reject(new Cut('the connection was cut', { cause })))
-        .finally(() => clearTimeout(timer));
+      const { done, value } = await unlessSilent(reader.read(), silenceMsMax, cut);
       if (done) return;
       // A line ends with LF, CR or CRLF, and a chunk may end between CR and LF.
       rest += endsWithCr && value[0] === '\n' ? value.slice(1) : value;

@@ -3,7 +3,7 @@ import { EnckeError, NOT_ENCKE } from './error.js';
 /** A success as the protocol promises it. Portals and proxies answer 200 with something else, and nothing was stored. */
 export interface Expected {
   statuses: readonly number[];
-  /** Fields that each of these responses has. */
+  /** Fields of which each of these responses has one. */
   fields?: readonly string[];
   /** The content type, of 200. */
   type?: string;
@@ -16,12 +16,11 @@ export const ANY_SUCCESS: Expected = { statuses: [200, 201, 202, 204] };
 export function checkResponse(response: Response, request: string, { statuses, fields = [], type }: Expected): void {
   const { status, headers } = response;
   const sent = headers.get('Content-Type') ?? 'no content type';
-  const missing = fields.find((name) => !headers.get(name));
   const lacks = !statuses.includes(status)
     ? `the status ${statuses.join(' or ')}`
     : type && status === 200 && !sent.toLowerCase().startsWith(type)
       ? `the content type ${type}`
-      : missing && `the field ${missing}`;
+      : fields.length && !fields.some((name) => headers.get(name)) && `the field ${fields.join(' or ')}`;
   if (!lacks) return;
   discard(response);
   throw new EnckeError(status, NOT_ENCKE, `the response to ${request} is not one of Encke: it has status ${status} and ${sent}, and lacks ${lacks}`);
@@ -29,5 +28,6 @@ export function checkResponse(response: Response, request: string, { statuses, f
 
 /** Ends the connection of a response whose body is of no use. */
 export function discard({ body }: Response): void {
-  if (body && !body.locked) body.cancel().catch(() => {});
+  // The body of a `fetch` of the application may have no `cancel`.
+  if (body && !body.locked) body.cancel?.().catch(() => {});
 }

@@ -18,11 +18,16 @@ export abstract class Following<Message = any> implements AsyncIterable<StreamRe
   protected readonly callbacks: SubscriberCallbacks<Message>;
   /** Settles `closed`, the first time. */
   protected settle!: (error?: unknown) => void;
+  /** Rejects `closed` with anything that was thrown, also `undefined`. */
+  protected fail!: (error: unknown) => void;
   #isIterated = false;
 
   constructor(callbacks: SubscriberCallbacks<Message>) {
     this.callbacks = callbacks;
-    this.closed = new Promise((resolve, reject) => (this.settle = (error) => (error ? reject(error) : resolve())));
+    this.closed = new Promise((resolve, reject) => {
+      this.fail = reject;
+      this.settle = (error) => (error === undefined ? resolve() : reject(error));
+    });
     if (!callbacks.onRecord) this.closed.catch(() => {}); // The iteration throws it.
   }
 

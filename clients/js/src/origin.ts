@@ -1,7 +1,7 @@
 import { abortable } from './abortable.js';
 import { Backoff } from './backoff.js';
 import { bytesOf } from './body.js';
-import { EnckeError, NOT_ENCKE } from './error.js';
+import { EnckeError } from './error.js';
 import { ANY_SUCCESS, checkResponse, discard, type Expected } from './expected.js';
 import type { ConnectionState } from './types.js';
 
@@ -12,7 +12,7 @@ import type { ConnectionState } from './types.js';
 export type Token = string | (() => string | undefined | Promise<string | undefined>);
 
 export interface OriginOptions {
-  /** Where the server is, such as `https://push.example.com`; in a page its own origin by default. */
+  /** Where the server is, such as `https://push.example.com`, without a user or a path; in a page its own origin by default. */
   base?: string | URL;
   /** Sent as `Authorization: Bearer`. */
   token?: Token;
@@ -20,23 +20,32 @@ export interface OriginOptions {
   credentials?: RequestInit['credentials'];
   /** In place of the global function. */
   fetch?: typeof fetch;
+  /** An attempt of a call failed (`away`, with the reason) and is repeated, or its repetition succeeded (`live`). */
+  onState?: (state: ConnectionState, error?: unknown) => void;
+  /**
+   * Milliseconds for which a request is repeated while something else than Encke answers it, such as a portal; 60,000 by default. A subscription
+   * that has been live has no such limit.
+   */
+  foreignMsMax?: number;
 }
 
 export interface Attempts {
   signal: AbortSignal;
   backoff?: Backoff;
-  onState?: (state: ConnectionState, error?: unknown) => void;
+  onState?: OriginOptions['onState'];
   expected?: Expected;
+  foreignMsMax?: number;
+  /** When the first of the last attempts was answered by something else than Encke. */
+  foreignSince?: number;
   /** Set when an attempt failed in a way that does not tell whether the server has carried it out. */
   mayBeDone?: boolean;
 }
 
 const REDIRECTS_MAX = 5;
-/** Consecutive responses of something else than Encke, such as a portal, after which a request is given up. */
-export const FOREIGN_RESPONSES_MAX = 5;
+const FOREIGN_MS_MAX = 60_000;
 /** A smaller body fits into the buffers of a connection, so that its refusal can be read. */
 const UPLOAD_BYTES_MIN = 65_536;
-/** Uploads that fail while the server answers, after which a request is given up. */
+/** Consecutive uploads that fail while the server answers, after which a request is given up. */
 const UPLOADS_MAX = 5;
 const PROBE_MS_MAX = 10_000;
 
@@ -46,13 +55,18 @@ export class Origin {
   readonly #options: OriginOptions;
 
   constructor(options: OriginOptions) {
-    this.base = new URL('/', options.base ?? globalThis.location?.href);
+    const base = new URL(options.base ?? globalThis.location?.origin);
+    const { protocol, username, password, host, pathname } = base;
+    if (!/^https?:$/.test(protocol) || username || password || pathname !== '/') {
+      throw new TypeError(`the address of a server is one of http or https, without a user or a path: ${protocol}//${host}${pathname}`);
+    }
+    this.base = base;
     this.#options = options;
   }
 
   /** The URL of a stream. The segments of its name may have any characters, and none is `.` or `..`. */
   stream(name: string): URL {
-    return this.path(`/v1/stream/${name.split('/').map(encodeURIComponent).join('/')}`);
+    return this.path(`/v1/stream/${name.split('/').map(segment).join('/')}`);
   }
 
   path(path: string): URL {
@@ -86,28 +100,30 @@ export class Origin {
    * effect twice, and only requests that may be repeated belong here.
    */
   async persist(url: URL, init: RequestInit, attempts: Attempts): Promise<Response> {
-    const { signal, backoff = new Backoff(), onState, expected } = attempts;
+    const { signal, expected } = attempts;
+    attempts.onState ??= this.#options.onState;
+    attempts.foreignMsMax ??= this.#options.foreignMsMax;
     // A field with a character that no field can have throws here, and is not repeated.
     const headers = new Headers(init.headers);
-    for (let foreign = 0, uploads = 0; ; ) {
-      let retryAfter;
+    for (let isRepeated = false, uploads = 0; ; isRepeated = true) {
       let isSent = false;
       try {
-        return await abortable(this.#attempt(url, { ...init, headers, signal }, expected, () => (isSent = true)), signal);
+        const response = await abortable(this.#attempt(url, { ...init, headers, signal }, expected, () => (isSent = true)), signal);
+        if (isRepeated) attempts.onState?.('live');
+        return response;
       } catch (error) {
-        const isRefusal = error instanceof EnckeError && (error.status === 429 || (error.code !== NOT_ENCKE && !error.isTransient));
+        const isAnswer = error instanceof EnckeError;
+        const isRefusal = isAnswer && !error.isForeign && !error.mayBeDone && (error.status === 429 || !error.isTransient);
         if (isSent && !isRefusal) attempts.mayBeDone = true;
         if (signal.aborted) throw signal.reason;
-        if (error instanceof EnckeError) {
-          if (error.code === NOT_ENCKE ? ++foreign === FOREIGN_RESPONSES_MAX : !error.isTransient) throw error;
-          ({ retryAfter } = error);
-        } else if (isSent && bytesOf(init.body) >= UPLOAD_BYTES_MIN && (await this.#isReachable(signal)) && ++uploads === UPLOADS_MAX) {
+        const isCutUpload = isSent && !isAnswer && bytesOf(init.body) >= UPLOAD_BYTES_MIN && (await this.#isReachable(signal));
+        uploads = isCutUpload ? uploads + 1 : 0;
+        if (uploads === UPLOADS_MAX) {
           const why = `${bytesOf(init.body)} bytes to ${url} were cut off ${uploads} times, though the server answers: it may refuse bodies of this size`;
           throw new EnckeError(0, 'upload_failed', why);
         }
-        onState?.('away', error);
+        await recover(error, attempts);
       }
-      await backoff.wait(signal, retryAfter && retryAfter * 1_000);
     }
   }
 
@@ -116,7 +132,7 @@ export class Origin {
       const headers = new Headers(init.headers);
       const token = await this.token();
       init.signal?.throwIfAborted();
-      if (token !== undefined) setToken(headers, token);
+      if (token != null) setToken(headers, token);
       onSend();
       const response = await this.#fetch(url, { credentials: this.#options.credentials, ...init, headers, redirect: 'manual' });
       if (response.ok) {
@@ -141,10 +157,15 @@ export class Origin {
       discard(response);
       const location = redirected ? response.url : headers.get('Location');
       const target = location === null ? undefined : targetOf(location, url);
-      const isWithin = target && (target.origin === url.origin || (url.protocol === 'http:' && target.protocol === 'https:' && target.hostname === url.hostname));
+      const isHttpsForm = url.protocol === 'http:' && target?.protocol === 'https:' && target.hostname === url.hostname;
+      // `fetch` takes no address with a user.
+      const isWithin = target && !target.username && !target.password && (target.origin === url.origin || isHttpsForm);
       if (!isWithin || ![307, 308].includes(status) || count === REDIRECTS_MAX) {
         const why = `${init.method ?? 'GET'} ${url} is redirected to ${target ?? 'an address that is not known'}: give the address of Encke itself`;
-        throw new EnckeError(status, 'redirected', why);
+        const error = new EnckeError(status, 'redirected', why);
+        // A `fetch` that has followed it may have sent a POST to the end.
+        error.mayBeDone = redirected;
+        throw error;
       }
       url = target;
     }
@@ -161,6 +182,27 @@ export class Origin {
       if (signal.aborted) throw error;
       return false;
     }
+  }
+}
+
+/** Waits before the next attempt. Throws the error of the last one if it is final. */
+export async function recover(error: unknown, attempts: Attempts, serverMs?: number): Promise<void> {
+  const { signal, onState, foreignMsMax = FOREIGN_MS_MAX } = attempts;
+  if (signal.aborted) throw signal.reason;
+  const answer = error instanceof EnckeError ? error : undefined;
+  const now = performance.now();
+  attempts.foreignSince = answer?.isForeign ? (attempts.foreignSince ?? now) : undefined;
+  if (answer && (answer.isForeign ? now - attempts.foreignSince! >= foreignMsMax : !answer.isTransient)) throw error;
+  onState?.('away', error);
+  await (attempts.backoff ??= new Backoff()).wait(signal, answer?.retryAfter === undefined ? serverMs : answer.retryAfter * 1_000);
+}
+
+/** A name as a segment of a path. */
+export function segment(name: string): string {
+  try {
+    return encodeURIComponent(name);
+  } catch {
+    throw new EnckeError(0, 'bad_path', `half of a surrogate pair has no UTF-8: ${JSON.stringify(name)}`);
   }
 }
 

@@ -2,7 +2,7 @@ import { Backoff, sleep } from './backoff.js';
 import { contentOf, encodeContent } from './content.js';
 import { EnckeError } from './error.js';
 import type { Expected } from './expected.js';
-import { never, Origin, type OriginOptions } from './origin.js';
+import { never, Origin, type OriginOptions, segment } from './origin.js';
 import type { Content } from './types.js';
 import { Worker, type Handler, type WorkerOptions } from './worker.js';
 
@@ -140,6 +140,6 @@ export class Pool {
   }
 
   #url(path = ''): URL {
-    return this.#origin.path(`/v1/pool/${encodeURIComponent(this.#name)}${path}`);
+    return this.#origin.path(`/v1/pool/${segment(this.#name)}${path}`);
   }
 }

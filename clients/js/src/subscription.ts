@@ -1,9 +1,10 @@
+import { onAbort } from './abortable.js';
 import { Backoff } from './backoff.js';
 import { EnckeError, NOT_ENCKE } from './error.js';
-import { Cut, eventsOf, type StreamEvent } from './event-stream.js';
+import { Cut, eventsOf, type StreamEvent, unlessSilent } from './event-stream.js';
 import type { Expected } from './expected.js';
 import { Following } from './following.js';
-import { FOREIGN_RESPONSES_MAX, Origin, type OriginOptions, queryOf } from './origin.js';
+import { type Attempts, Origin, type OriginOptions, queryOf, recover, segment } from './origin.js';
 import { endsLikePosition, isPattern, nameOf, type Named } from './stream-names.js';
 import type { End, EndReason, From, StreamRecord, SubscriberCallbacks } from './types.js';
 
@@ -33,7 +34,7 @@ export interface SubscribeOptions<Message = any> extends OriginOptions, Subscrib
   times?: boolean;
   /** Ends the subscription, as `close()` does. */
   signal?: AbortSignal;
-  /** Milliseconds without a byte after which a connection counts as lost: 75,000 by default, more than two heartbeats of the server. */
+  /** Milliseconds without a byte, also before a response, after which a connection counts as lost: 75,000 by default, more than two heartbeats of the server. */
   silenceMsMax?: number;
 }
 
@@ -48,11 +49,13 @@ export function subscribe<Message = any>(options: SubscribeOptions<Message>): Su
 export class Subscription<Message = any> extends Following<Message> {
   readonly #options: SubscribeOptions<Message>;
   readonly #origin: Origin;
+  readonly #url?: URL;
   /** With `url` there are no names. */
   readonly #names: string[];
   readonly #closing = new AbortController();
   readonly #records: AsyncGenerator<StreamRecord<Message>, void>;
   #stopRequested = false;
+  #release?: () => void;
 
   constructor(options: SubscribeOptions<Message>) {
     const { url, stream, streams = stream === undefined ? [] : [stream], signal, onRecord, after, last } = options;
@@ -61,11 +64,13 @@ export class Subscription<Message = any> extends Following<Message> {
     const ambiguous = last === undefined ? undefined : streams.find((entry) => typeof entry === 'string' && endsLikePosition(entry));
     if (ambiguous !== undefined) throw new TypeError(`\`last\` cannot be used with ${ambiguous}, whose name ends like a position: use \`from\``);
     this.#options = options;
-    this.#origin = new Origin(url === undefined ? options : { ...options, base: url });
+    this.#url = url === undefined ? undefined : new URL(url, options.base ?? globalThis.location?.href);
+    this.#origin = new Origin(this.#url ? { ...options, base: new URL('/', this.#url) } : options);
     this.#names = streams.map(nameOf);
+    this.#names.forEach(segment); // Throws for a name that no request can have.
     this.position = after;
     if (signal?.aborted) this.close();
-    signal?.addEventListener('abort', () => this.close(), { once: true, signal: this.#closing.signal });
+    else if (signal) this.#release = onAbort(signal, () => this.close());
     this.#records = this.#run();
     if (onRecord) void this.#deliver(onRecord);
   }
@@ -76,6 +81,7 @@ export class Subscription<Message = any> extends Following<Message> {
 
   close(): void {
     this.#closing.abort();
+    this.#release?.();
     this.settle();
   }
 
@@ -85,7 +91,7 @@ export class Subscription<Message = any> extends Following<Message> {
         try {
           await onRecord(record);
         } catch (error) {
-          this.settle(error);
+          this.fail(error);
           return;
         }
       }
@@ -99,7 +105,7 @@ export class Subscription<Message = any> extends Following<Message> {
       yield* this.#connections();
     } catch (error) {
       if (this.#closing.signal.aborted) return;
-      this.settle(error);
+      this.fail(error);
       throw error;
     } finally {
       this.close(); // Also when the iteration was left.
@@ -108,67 +114,58 @@ export class Subscription<Message = any> extends Following<Message> {
 
   /** Connects again until all streams have ended. */
   async *#connections(): AsyncGenerator<StreamRecord<Message>, void> {
-    const backoff = new Backoff();
     const { signal } = this.#closing;
-    const { onState, silenceMsMax = SILENCE_MS_MAX } = this.#options;
-    let foreign = 0;
+    const { onState, foreignMsMax, silenceMsMax = SILENCE_MS_MAX } = this.#options;
+    const backoff = new Backoff();
+    const attempts: Attempts = { signal, backoff, onState, foreignMsMax };
     while (!this.#isOver()) {
       const cut = new AbortController();
-      const abort = () => cut.abort(signal.reason);
-      signal.addEventListener('abort', abort);
-      const begun = performance.now();
+      const release = onAbort(signal, () => cut.abort(signal.reason));
+      let openMs: number | undefined;
       let retryMs: number | undefined;
-      let isOpen = false;
+      let failure: unknown;
+      this.#held = [];
       try {
-        const response = await this.#open(cut.signal, backoff);
-        isOpen = true;
-        if (!response) return this.#endAll();
+        // With `no-store` browsers do not let a request wait for another one of the same URL.
+        const init: RequestInit = { headers: { Accept: 'text/event-stream' }, cache: 'no-store', signal: cut.signal };
+        const response = await unlessSilent(this.#origin.request(this.#address(), init, EVENTS), silenceMsMax, cut);
+        openMs = performance.now();
         if (!response.body || response.status === 204) {
-          if (await this.#endRest()) return;
+          if (await this.#endRest(response.headers)) return;
           throw foreignResponse('streams that have not ended get 204');
         }
         this.#isBinary = response.headers.get('Stream-SSE-Data-Encoding') === 'base64';
         onState?.('live');
         for await (const event of eventsOf(response.body, silenceMsMax, cut)) {
           if (event.retryMs !== undefined) ({ retryMs } = event);
-          for (const record of this.#options.url === undefined ? this.#eventOfSeveral(event) : this.#eventOfOne(event)) {
+          for (const record of this.#url ? this.#eventOfOne(event) : this.#eventOfSeveral(event)) {
             backoff.reset();
-            foreign = 0;
             if (signal.aborted) return;
             yield record;
           }
+          // Encke is there: another server that answers in its place is there for a while only.
+          if (this.position !== undefined) attempts.foreignMsMax = Infinity;
           if (signal.aborted || this.#isOver()) return;
         }
-        onState?.('away');
       } catch (error) {
-        const isForeign = isOpen && (error as EnckeError).code === NOT_ENCKE && ++foreign < FOREIGN_RESPONSES_MAX;
-        if (signal.aborted || !(isForeign || error instanceof Cut)) throw error;
-        onState?.('away', error);
+        const isAnswer = error instanceof EnckeError;
+        if (signal.aborted || !(isAnswer || error instanceof Cut)) throw error;
+        // All streams that the position is of were deleted and created again.
+        if (isAnswer && error.code === 'before_start' && this.position !== undefined && !this.#url) return this.#endAll();
+        failure = error;
       } finally {
-        signal.removeEventListener('abort', abort);
+        release();
         cut.abort();
       }
-      if (performance.now() - begun > STEADY_MS) backoff.reset();
-      await backoff.wait(signal, retryMs);
+      if (openMs !== undefined && performance.now() - openMs > STEADY_MS) backoff.reset();
+      await recover(failure, attempts, retryMs);
     }
   }
 
-  /** The response to the next connection; none if all streams that the position is of were deleted and created again. */
-  async #open(signal: AbortSignal, backoff: Backoff): Promise<Response | undefined> {
-    try {
-      // With `no-store` browsers do not let a request wait for another one of the same URL.
-      const init: RequestInit = { headers: { Accept: 'text/event-stream' }, cache: 'no-store' };
-      return await this.#origin.persist(this.#url(), init, { signal, backoff, onState: this.#options.onState, expected: EVENTS });
-    } catch (error) {
-      if (this.position !== undefined && this.#names.length && (error as EnckeError).code === 'before_start') return;
-      throw error;
-    }
-  }
-
-  #url(): URL {
-    const { url, streams = this.#names, from, last, times } = this.#options;
-    if (url !== undefined) {
-      const own = new URL(url, this.#origin.base);
+  #address(): URL {
+    const { streams = this.#names, from, last, times } = this.#options;
+    if (this.#url) {
+      const own = new URL(this.#url);
       const { searchParams } = own;
       const leavesStart = !searchParams.has('offset') && !searchParams.has('last');
       if (!searchParams.has('live')) searchParams.set('live', 'sse');
@@ -262,7 +259,12 @@ export class Subscription<Message = any> extends Following<Message> {
    * The server says that the streams have ended while the connection was away, and not how each did. Returns whether they have: a server
    * answers so only to a request with a position, and a portal may answer so to any.
    */
-  async #endRest(): Promise<boolean> {
+  async #endRest(headers: Headers): Promise<boolean> {
+    if (this.#url) {
+      // The position of this client is never that of an end: only another server of the protocol answers so.
+      if (headers.get('Stream-Closed') === 'true') this.#end(closedEnd(String(this.#options.url), headers));
+      return this.#isOver();
+    }
     if (this.position === undefined || this.#names.some(isPattern)) return false;
     for (const stream of this.#unended()) {
       const end = await this.#lookUpEnd(stream);
@@ -278,14 +280,19 @@ export class Subscription<Message = any> extends Following<Message> {
   /** How a stream has ended; none of one that is open. */
   async #lookUpEnd(stream: string): Promise<End | undefined> {
     try {
-      const { headers } = await this.#origin.persist(this.#origin.stream(stream), { method: 'HEAD' }, { signal: this.#closing.signal, expected: HEAD });
-      if (headers.get('Stream-Closed') !== 'true') return undefined;
-      return { stream, why: 'closed', endReason: (headers.get('Encke-End-Reason') as EndReason | null) ?? undefined };
+      // A balancer without a server is waited for.
+      const attempts: Attempts = { signal: this.#closing.signal, expected: HEAD, foreignMsMax: Infinity };
+      const { headers } = await this.#origin.persist(this.#origin.stream(stream), { method: 'HEAD' }, attempts);
+      return headers.get('Stream-Closed') === 'true' ? closedEnd(stream, headers) : undefined;
     } catch (error) {
       if (error instanceof EnckeError && [404, 410].includes(error.status)) return { stream, why: 'deleted' };
       throw error;
     }
   }
+}
+
+function closedEnd(stream: string, headers: Headers): End {
+  return { stream, why: 'closed', endReason: (headers.get('Encke-End-Reason') as EndReason | null) ?? undefined };
 }
 
 const foreignResponse = (why: string): EnckeError => new EnckeError(200, NOT_ENCKE, `the events are not those of Encke: ${why}`);

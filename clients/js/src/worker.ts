@@ -3,7 +3,7 @@ import { decodeContent, encodeContent } from './content.js';
 import { EnckeError, NOT_ENCKE } from './error.js';
 import type { Expected } from './expected.js';
 import { never, type Origin, queryOf } from './origin.js';
-import type { Content } from './types.js';
+import type { ConnectionState, Content } from './types.js';
 
 /** An attempt at a job. */
 export interface Job {
@@ -124,7 +124,8 @@ export class Worker {
     url.searchParams.set('worker', this.#name);
     url.searchParams.set('wait', String(wait));
     try {
-      return await this.#origin.persist(url, { method: 'POST' }, { signal: poll.signal, expected: JOB_OR_NONE, onState: (_, error) => onError?.(error) });
+      const onState = (state: ConnectionState, error: unknown) => void (state === 'away' && onError?.(error));
+      return await this.#origin.persist(url, { method: 'POST' }, { signal: poll.signal, expected: JOB_OR_NONE, onState });
     } catch (error) {
       if (!poll.signal.aborted) throw error;
     } finally {

@@ -15,6 +15,9 @@ const PLAYS = 64;
 /** The time in which a call settles when its limit is over, also on a busy machine. */
 const SETTLE_MS = 30_000;
 
+/** Responses of something else than Encke are repeated for so long. */
+const FOREIGN_MS_MAX = 1_000;
+
 const unhandled = [];
 const note = (error) => unhandled.push(error);
 
@@ -72,7 +75,7 @@ class Clients {
   #server;
 
   constructor({ limitMs, token }, server) {
-    this.#options = { base: server.origin, token: token === 'never' ? () => new Promise(() => {}) : 'secret' };
+    this.#options = { base: server.origin, token: token === 'never' ? () => new Promise(() => {}) : 'secret', foreignMsMax: FOREIGN_MS_MAX };
     this.#limitMs = limitMs;
     this.#server = server;
     this.#client = new Client(this.#options);

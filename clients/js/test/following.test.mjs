@@ -13,6 +13,7 @@ const TIMEOUT = { timeout: 120_000 };
 const EVENTS = { 'Content-Type': 'text/event-stream' };
 const QUIET = { headers: EVENTS, body: ': quiet\n\n', stays: true };
 const record = (number) => `id: ${number}\ndata: {"stream":"s","nextOffset":"${number}","messages":[${number}]}\n\n`;
+const PROBLEM = { 'Content-Type': 'application/problem+json' };
 const END = 'event: end\ndata: {"stream":"s","why":"closed","endReason":"done"}\n\n';
 
 let server;
@@ -28,10 +29,10 @@ test('a subscription to something else says so in its state, and ends with the e
     foreign.map((answer) =>
       withScripted(() => answer, async ({ url, requests }) => {
         const states = [];
-        const options = { base: url, stream: 's', onRecord() {}, onState: (state, error) => states.push([state, error?.code]) };
+        const options = { base: url, stream: 's', foreignMsMax: 1, onRecord() {}, onState: (state, error) => states.push([state, error?.code]) };
         await assert.rejects(subscribe(options).closed, { code: 'not_encke' });
-        assert.equal(requests.length, 5);
-        assert.deepEqual(states, Array(4).fill(['away', 'not_encke']));
+        assert.equal(requests.length, 2);
+        assert.deepEqual(states, [['away', 'not_encke']]);
       }),
     ),
   );
@@ -64,12 +65,12 @@ test('an event that is not one of Encke is asked for again, and is an error if i
   const bad = ['data: {"stream":\n\n', 'data: null\n\n', 'data: [1]\n\n', 'event: end\ndata: oops\n\n', 'event: stop\ndata: {}\n\n'];
   await Promise.all(
     bad.map((event) =>
-      withScripted((_, number) => ({ headers: EVENTS, body: number === 1 ? record(1) + event : event }), async ({ url, requests }) => {
+      withScripted(() => ({ headers: EVENTS, body: event }), async ({ url, requests }) => {
         const states = [];
-        const options = { base: url, stream: 's', onRecord() {}, onState: (state, error) => states.push(error?.code ?? state) };
+        const options = { base: url, stream: 's', foreignMsMax: 1, onRecord() {}, onState: (state, error) => states.push(error?.code ?? state) };
         await assert.rejects(subscribe(options).closed, { name: 'EnckeError', code: 'not_encke', message: /no object of JSON/ });
-        assert.equal(requests.length, 5);
-        assert.deepEqual(states, [...Array(4).fill(['live', 'not_encke']).flat(), 'live']);
+        assert.equal(requests.length, 2);
+        assert.deepEqual(states, ['live', 'not_encke', 'live']);
       }),
     ),
   );
@@ -95,20 +96,80 @@ test('a 204 of a portal ends no stream', TIMEOUT, async () => {
   for (const after of [undefined, '1']) {
     const answer = ({ method }) => (method === 'HEAD' ? { headers: { 'Stream-Next-Offset': '1' } } : { status: 204 });
     await withScripted(answer, async ({ url, requests }) => {
-      const subscription = subscribe({ base: url, stream: 's', after, onRecord() {} });
+      const subscription = subscribe({ base: url, stream: 's', after, foreignMsMax: 1, onRecord() {} });
       await assert.rejects(subscription.closed, { code: 'not_encke' });
       assert.equal(subscription.ends.size, 0);
-      assert.equal(requests.filter(({ method }) => method === 'GET').length, 5);
+      assert.equal(requests.filter(({ method }) => method === 'GET').length, 2);
+    });
+  }
+  // A server of the protocol says what it means by 204.
+  for (const [headers, outcome] of [[{}, 'not_encke'], [{ 'Stream-Closed': 'true' }, 'closed']]) {
+    await withScripted(() => ({ status: 204, headers }), async ({ url }) => {
+      const subscription = subscribe({ url: `${url}/s`, after: '1', foreignMsMax: 0, onRecord() {} });
+      assert.equal(await subscription.closed.then(() => [...subscription.ends.values()][0].why, ({ code }) => code), outcome);
     });
   }
 });
 
 test('a stream whose end the caller may not look up is not reported as deleted', TIMEOUT, async () => {
-  const answer = ({ method }) => ({ status: method === 'HEAD' ? 403 : 204 });
+  const answer = ({ method }) => (method === 'HEAD' ? { status: 403, headers: PROBLEM } : { status: 204 });
   await withScripted(answer, async ({ url }) => {
     const subscription = subscribe({ base: url, stream: 's', after: '1', onRecord() {} });
     await assert.rejects(subscription.closed, { status: 403 });
     assert.equal(subscription.ends.size, 0);
+  });
+});
+
+test('a subscription that was live waits for Encke behind a balancer without a server, and takes its 404 for no deletion', TIMEOUT, async () => {
+  const notFound = { status: 404, headers: { 'Content-Type': 'text/html' }, body: 'default backend' };
+  const answers = [{ headers: EVENTS, body: record(1) }, HTML, notFound, { status: 204 }, notFound, { status: 404, headers: PROBLEM }];
+  await withScripted((_, number) => answers[number - 1], async ({ url, requests }) => {
+    const states = [];
+    const messages = [];
+    const onRecord = (record) => void messages.push(...record.messages);
+    const subscription = subscribe({ base: url, stream: 's', foreignMsMax: 0, onRecord, onState: (state, error) => states.push(error?.code ?? state) });
+    await subscription.closed;
+    assert.deepEqual(messages, [1]);
+    assert.deepEqual(states, ['live', 'away', 'not_encke', 'http', 'http']);
+    assert.deepEqual([...subscription.ends.values()], [{ stream: 's', why: 'deleted' }]);
+    assert.deepEqual(requests.map(({ method }) => method), ['GET', 'GET', 'GET', 'GET', 'HEAD', 'HEAD']);
+  });
+});
+
+test('records that wait for their position are forgotten when the connection is cut', TIMEOUT, async () => {
+  const data = 'event: data\ndata: [1]\n\n';
+  const answers = [data, `${data}event: control\ndata: {"streamNextOffset":"5","streamClosed":true}\n\n`];
+  await withScripted((_, number) => ({ headers: EVENTS, body: answers[number - 1] }), async ({ url }) => {
+    const messages = [];
+    for await (const record of subscribe({ url: `${url}/s`, from: '-1' })) messages.push(...record.messages);
+    assert.deepEqual(messages, [1]);
+  });
+});
+
+test('a connection that is not answered is silent, too', TIMEOUT, async () => {
+  await withScripted((_, number) => (number < 3 ? NEVER : { headers: EVENTS, body: record(1) + END }), async ({ url, requests }) => {
+    const states = [];
+    const messages = [];
+    const onState = (state, error) => states.push(error?.cause?.message ?? state);
+    for await (const record of subscribe({ base: url, stream: 's', silenceMsMax: 200, onState })) messages.push(...record.messages);
+    assert.deepEqual(messages, [1]);
+    assert.equal(requests.length, 3);
+    assert.deepEqual(states, ['nothing came for 200 ms', 'nothing came for 200 ms', 'live']);
+  });
+});
+
+test('anything that a callback throws ends the subscription', TIMEOUT, async () => {
+  await withScripted(() => ({ headers: EVENTS, body: record(1), stays: true }), async ({ url }) => {
+    for (const thrown of [undefined, null, 0, new Error('of the application')]) {
+      const raise = () => {
+        throw thrown;
+      };
+      const callbacks = [{ onRecord: raise }, { onRecord: () => Promise.reject(thrown) }, { onState: raise, onRecord() {} }];
+      for (const callback of callbacks) {
+        const outcome = await subscribe({ base: url, stream: 's', ...callback }).closed.then(() => ['resolved'], (error) => ['rejected', error]);
+        assert.deepEqual(outcome, ['rejected', thrown]);
+      }
+    }
   });
 });
 

@@ -76,6 +76,27 @@ test('a token or a fetch that never settles holds no call whose signal is aborte
   });
 });
 
+test('any number of calls and subscriptions wait with one signal, and Node warns of no leak', TIMEOUT, async () => {
+  const warnings = [];
+  const note = (warning) => warnings.push(warning.name);
+  process.on('warning', note);
+  const controller = new AbortController();
+  const { signal } = controller;
+  await withScripted(() => NEVER, async ({ url }) => {
+    const client = new Client({ base: url });
+    const calls = Array.from({ length: 30 }, (_, number) => client.publish('s', number, { signal }));
+    const subscriptions = calls.map(() => subscribe({ base: url, stream: 's', signal }));
+    assert.ok(getEventListeners(signal, 'abort').length <= 2, 'one of the calls, and one of fetch');
+    controller.abort(new Error('given up'));
+    for (const call of calls) await assert.rejects(call, /given up/);
+    for (const { closed } of subscriptions) await closed;
+    await new Promise(setImmediate);
+  });
+  process.off('warning', note);
+  assert.deepEqual(warnings, []);
+  assert.deepEqual(getEventListeners(signal, 'abort'), []);
+});
+
 test('a signal that lives long collects no listeners', TIMEOUT, async () => {
   const { signal } = new AbortController();
   await withScripted(({ method }) => (method === 'PUT' ? CREATED : APPENDED), async ({ url }) => {

@@ -89,6 +89,17 @@ test('a writer is asked to stop, and a stream that has ended refuses with the re
   await assert.rejects(client.create('stopping', { contentType: 'text/plain' }), { status: 409, code: 'config_differs' });
 });
 
+test('only application/json is encoded as JSON', TIMEOUT, async () => {
+  const client = new Client({ base: server.url });
+  for (const [index, contentType] of ['application/json-seq', 'application/json-patch+json', 'application/jsonx'].entries()) {
+    await client.create(`type/${index}`, { contentType, data: 'a' });
+    await client.publish(`type/${index}`, 'b', { contentType });
+    assert.equal(String((await server.request('GET', `/v1/stream/type/${index}?offset=-1`)).body), 'ab', contentType);
+  }
+  await client.create('type/json', { contentType: ' Application/JSON ; charset=utf-8', data: 'a' });
+  assert.deepEqual(await server.read('type/json'), ['a']);
+});
+
 test('a new writer of the same name ends the old one', TIMEOUT, async () => {
   const [first, second] = [0, 1].map((epoch) => new Client({ base: server.url, producerId: 'writer', epoch }));
   await first.create('writers');
