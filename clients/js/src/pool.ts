@@ -62,6 +62,9 @@ const RESULTS_READ_MAX = 10_000;
 const POLL_FIRST_MS = 100;
 const POLL_LAST_MS = 2_000;
 
+/** Errors after which a job may be there, `unconfirmed` unless it has Retry-After (docs/reference.md, Errors). */
+const UNCERTAIN = ['internal', 'log_failed', 'no_dispatcher', 'unconfirmed'];
+
 const CREATED: Expected = { statuses: [200, 201], type: 'application/json' };
 const POSTED: Expected = { statuses: [202], fields: ['Job-Id'] };
 const STATE: Expected = { statuses: [200], type: 'application/json' };
@@ -84,7 +87,7 @@ export class Pool {
 
   /**
    * Posts a job. A server that has no room is asked again until `signal`. If the connection is cut before the response, the call rejects, and
-   * the job may be there: posting it again may do it twice.
+   * the job may be there: posting it again may do it twice. The same holds after an error with `mayBeDone`.
    */
   async post(data: Content, { contentType, key, slot, ifConnected, signal = never() }: PostOptions = {}): Promise<PostedJob> {
     const { body, type } = await encodeContent(data, contentType);
@@ -97,10 +100,12 @@ export class Pool {
         const response = await this.#origin.request(url, { method: 'POST', headers: { 'Content-Type': type }, body, signal }, POSTED);
         return await response.json();
       } catch (error) {
-        // Other failures do not say that the job is not there.
-        const isRefused = error instanceof EnckeError && [429, 503].includes(error.status) && error.code !== 'http';
-        if (!isRefused || error.code === 'nobody_connected') throw error;
-        await backoff.wait(signal, error.retryAfter && error.retryAfter * 1_000);
+        if (!(error instanceof EnckeError)) throw error;
+        const { status, code, retryAfter } = error;
+        const isUncertain = UNCERTAIN.includes(code) && !(code === 'unconfirmed' && retryAfter !== undefined);
+        error.mayBeDone ||= isUncertain || error.isForeign || (code === 'http' && status >= 500);
+        if (error.mayBeDone || ![429, 503].includes(status) || code === 'nobody_connected') throw error;
+        await backoff.wait(signal, retryAfter && retryAfter * 1_000);
       }
     }
   }

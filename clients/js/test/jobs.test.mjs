@@ -5,6 +5,7 @@ import { after, before, test } from 'node:test';
 import { runInNewContext } from 'node:vm';
 import { EnckeError, Pool, RetryLater } from '@encke/client/jobs';
 import { waitFor } from '../../../tests/web/wait.mjs';
+import { HTML, withScripted } from './scripted.mjs';
 import { numbers, Server } from './server.mjs';
 
 const TIMEOUT = { timeout: 120_000 };
@@ -26,6 +27,24 @@ function work(pool, ...options) {
   workers.push(worker);
   return worker;
 }
+
+test('a job that may have been posted is not posted again, and the error says so', TIMEOUT, async () => {
+  const problem = (status, code, headers) => ({ status, headers, body: JSON.stringify({ error: { code, message: 'x' } }) });
+  const uncertain = ['internal', 'log_failed', 'no_dispatcher', 'unconfirmed'].map((code) => [problem(code === 'internal' ? 500 : 503, code), true]);
+  const answers = [...uncertain, [{ status: 503, body: 'bad gateway' }, true], [HTML, true], [{ status: 404 }, true], [problem(404, 'unknown_pool'), false]];
+  for (const [answer, mayBeDone] of answers) {
+    await withScripted(() => answer, async ({ url, requests }) => {
+      await assert.rejects(new Pool('p', { base: url }).post('x'), { status: answer.status, mayBeDone });
+      assert.equal(requests.length, 1);
+    });
+  }
+  const posted = { status: 202, headers: { 'Job-Id': '1' }, body: '{"job":1,"token":"t"}' };
+  const refused = [problem(503, 'unconfirmed', { 'Retry-After': '1' }), problem(503, 'pool_full'), { status: 429 }, posted];
+  await withScripted((_, number) => refused[number - 1], async ({ url, requests }) => {
+    assert.equal((await new Pool('p', { base: url }).post('x')).job, 1);
+    assert.equal(requests.length, 4);
+  });
+});
 
 async function create(name, settings) {
   const pool = new Pool(name, { base: server.url });
