@@ -13,11 +13,11 @@ let last;
 const contentTypes = new Map();
 const writers = new Map();
 
-/** The reference server has its streams at the root, and lacks the field by which the client knows that Encke has created a stream. */
+/** The reference server has its streams at the root. */
 async function fetchAtRoot(url, init) {
   const { pathname, search } = new URL(url);
   last = await fetch(base + decodeURIComponent(pathname).replace('/v1/stream/', '/') + search, init);
-  return init.method === 'PUT' && last.ok ? new Response(null, { status: last.status, headers: { ...Object.fromEntries(last.headers), 'Encke-Ack': 'synced' } }) : last;
+  return last;
 }
 
 const nameOf = (path) => path.replace(/^\//, '');
@@ -29,7 +29,7 @@ const keyOf = (producerId, epoch) => `${producerId} ${epoch}`;
 
 function writer(producerId, epoch) {
   const key = keyOf(producerId, epoch);
-  if (!writers.has(key)) writers.set(key, new Client({ base, producerId, epoch, fetch: fetchAtRoot }));
+  if (!writers.has(key)) writers.set(key, new Client({ base, producerId, epoch, foreignMsMax: 0, fetch: fetchAtRoot }));
   return writers.get(key);
 }
 
@@ -99,7 +99,7 @@ async function read({ path, offset = '-1', live, timeoutMs = READ_MS, maxChunks 
     });
     return Object.defineProperties(new Response(response.body?.pipeThrough(upToDate) ?? null, response), { url: { value: response.url } });
   };
-  const subscription = subscribe({ url: `${base}${path}`, from: offset, json: isJson(path), fetch: watch, signal: AbortSignal.timeout(timeoutMs) });
+  const subscription = subscribe({ url: `${base}${path}`, from: offset, json: isJson(path), foreignMsMax: 0, fetch: watch, signal: AbortSignal.timeout(timeoutMs) });
   const end = setInterval(() => isAll() && subscription.close(), 50);
   try {
     for await (const { messages, text, base64, nextOffset } of subscription) {
