@@ -1,21 +1,30 @@
-/** The callbacks of a signal, with its one listener: Node warns of more than ten, and any number of calls may share a signal. */
-const callbacksOf = new WeakMap<AbortSignal, { all: Set<() => void>; listener: () => void }>();
+/** Functions that wait for the abort of a signal, and the one listener that calls them. Node warns of more than ten listeners. */
+interface Waiters {
+  callbacks: Set<() => void>;
+  listener: () => void;
+}
 
-/** Calls back when the signal is aborted, unless the function that this one returns was called before. Each callback is a function of its own. */
+const waitersOf = new WeakMap<AbortSignal, Waiters>();
+
+/**
+ * Calls `callback` when the signal is aborted. The function that it returns releases the callback, any number of times. A signal that is
+ * aborted already calls nothing. Callers pass a new function each time, because equal ones would be released together.
+ */
 export function onAbort(signal: AbortSignal, callback: () => void): () => void {
-  let callbacks = callbacksOf.get(signal);
-  if (!callbacks) {
-    const all = new Set<() => void>();
-    callbacks = { all, listener: () => all.forEach((each) => each()) };
-    callbacksOf.set(signal, callbacks);
-    signal.addEventListener('abort', callbacks.listener, { once: true });
+  let waiters = waitersOf.get(signal);
+  if (!waiters) {
+    const callbacks = new Set<() => void>();
+    waiters = { callbacks, listener: () => callbacks.forEach((each) => each()) };
+    waitersOf.set(signal, waiters);
+    signal.addEventListener('abort', waiters.listener, { once: true });
   }
-  const { all, listener } = callbacks;
-  all.add(callback);
+  const { callbacks, listener } = waiters;
+  callbacks.add(callback);
   return () => {
-    if (!all.delete(callback) || all.size) return;
+    callbacks.delete(callback);
+    if (callbacks.size || waitersOf.get(signal)?.callbacks !== callbacks) return;
     signal.removeEventListener('abort', listener);
-    callbacksOf.delete(signal);
+    waitersOf.delete(signal);
   };
 }
 

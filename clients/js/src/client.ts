@@ -154,7 +154,7 @@ export class Client {
         return { nextOffset, duplicate: status === 204, stopRequested: answer.get('Encke-Stop-Requested') === 'true' };
       } catch (error) {
         if (error instanceof EnckeError) error.mayBeDone ||= attempts.mayBeDone ?? false;
-        if (!producer.failed(error, attempts.mayBeDone)) throw error;
+        if (!producer.noteFailure(error, attempts.mayBeDone)) throw error;
       }
     }
   }

@@ -62,17 +62,18 @@ export class Producers {
 }
 
 /**
- * One writer of one stream. Invariant: no two bodies are sent with the same id, epoch and number. After an append that may have been stored
- * the number cannot be used again; the next epoch fences out what may still be on its way.
+ * One writer of one stream. Invariant: a number of an epoch whose append may be stored is sent with no other data. The next append begins the
+ * next epoch, and the server refuses requests of the earlier epoch that are still on their way.
  */
 export class Producer {
   epoch: number;
-  /** Appends that are not over. */
+  /** Appends in the queue, the one that is sent included. */
   waiting = 0;
-  /** Resolves when all appends so far are over. */
+  /** Resolves when all appends so far have succeeded or failed. */
   settled: Promise<void> = Promise.resolve();
   readonly #stream: string;
   readonly #id: string;
+  /** The application has chosen the epoch. */
   readonly #isFixed: boolean;
   #seq = 0;
   /** The code of the error after which the number cannot be sent again. */
@@ -109,8 +110,9 @@ export class Producer {
   }
 
   /**
-   * Throws unless the stored data of this number, which has `seq` in the response, is that of this writer. Networks repeat requests, too: so does a browser if its
-   * connection ends before the response. Only a writer under an epoch that the application has chosen may meet another one before its own first number is stored.
+   * Takes a response which says that the number is stored already, and throws if another writer has stored it. A browser or a proxy that sends
+   * a request twice causes the same response, also to a first attempt. Two writers can have one id and epoch only if the application has chosen
+   * the epoch; the one whose number 0 was stored then has all numbers behind it.
    */
   checkDuplicate(mayBeDone: boolean | undefined, seq: string | null): void {
     const isOwnNumber = seq === null || Number(seq) === this.#seq;
@@ -121,11 +123,11 @@ export class Producer {
     throw error;
   }
 
-  /** Notes the error of an append. Returns whether the same append shall be sent again, with other numbers. */
-  failed(error: unknown, mayBeDone = false): boolean {
+  /** Notes the error of an append. Returns whether the append shall be sent again, with the fields of another `begin`. */
+  noteFailure(error: unknown, mayBeDone = false): boolean {
     if (mayBeDone) this.#spentBy ??= 'uncertain';
     if (mayBeDone || !(error instanceof EnckeError) || this.#seq === 0) return false;
-    // The stream was created again, or has forgotten the producer, and nothing was stored under this number.
+    // The server does not know the numbers before this one: the stream was created again, or has forgotten the producer. Nothing was stored.
     const isUnknown = error.code === 'epoch_start' || (error.code === 'sequence_gap' && (!this.#isFixed || error.expectedSeq === 0));
     if (!isUnknown) return false;
     if (this.#isFixed) this.#seq = 0;
