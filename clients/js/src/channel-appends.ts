@@ -1,6 +1,6 @@
 import { serverDelayMs, sleep } from './backoff.js';
 import { errorOf } from './channel-subscription.js';
-import type { EnckeError } from './error.js';
+import { EnckeError } from './error.js';
 import { randomId } from './random-id.js';
 
 /** The response to an append over a channel. */
@@ -26,6 +26,8 @@ interface Writer {
   nextSeq: number;
   /** In the order of the calls. */
   entries: Entry[];
+  /** The index of the first entry. Those before it are acknowledged, and are removed together, because to remove the first one of a long array is slow. */
+  first: number;
 }
 
 interface Entry {
@@ -34,8 +36,10 @@ interface Entry {
   message: Message;
   writer: Writer;
   seq: number;
-  /** The server has refused the message while an earlier one of its writer was under way. */
-  isRefused: boolean;
+  /** Refused: it is sent again, after a time or behind those before it. */
+  state: 'waiting' | 'sent' | 'refused';
+  /** The connection was lost while the message was under way, or the server failed: it may be stored. */
+  mayBeDone: boolean;
   resolve: (appended: Appended) => void;
   reject: (error: unknown) => void;
 }
@@ -52,11 +56,11 @@ export class Appends {
   readonly #writers = new Map<string, Writer>();
   readonly #entries = new Map<number, Entry>();
   readonly #newId: () => number;
-  readonly #send: (message: object) => void;
+  readonly #send: (message: object) => boolean;
   readonly #signal: AbortSignal;
 
-  /** `send` drops a message while the connection is away. `signal` is aborted when the channel is over. */
-  constructor(newId: () => number, send: (message: object) => void, signal: AbortSignal) {
+  /** `send` drops a message while the connection is away, and returns false. `signal` is aborted when the channel is over. */
+  constructor(newId: () => number, send: (message: object) => boolean, signal: AbortSignal) {
     this.#newId = newId;
     this.#send = send;
     this.#signal = signal;
@@ -65,13 +69,30 @@ export class Appends {
   /** Sends a message that is stored once, however often it is sent. */
   append(message: Message): Promise<Appended> {
     let writer = this.#writers.get(message.stream);
-    if (!writer) this.#writers.set(message.stream, (writer = { epoch: this.#nextEpoch++, nextSeq: 0, entries: [] }));
+    if (!writer) this.#writers.set(message.stream, (writer = { epoch: this.#nextEpoch++, nextSeq: 0, entries: [], first: 0 }));
     return this.#enter(message, writer);
   }
 
   /** Sends a message that has no effect twice. */
   request(message: Message): Promise<Appended> {
-    return this.#enter(message, { nextSeq: 0, entries: [] });
+    return this.#enter(message, { nextSeq: 0, entries: [], first: 0 });
+  }
+
+  /** The connection is lost, and with it the responses to what was sent. */
+  lose(): void {
+    for (const entry of this.#entries.values()) entry.mayBeDone ||= entry.state === 'sent';
+  }
+
+  /** The server has refused a message by its size, and closed the connection: rejects the largest one. Returns false if none was sent. */
+  rejectLargest(error: EnckeError): boolean {
+    let largest: Entry | undefined;
+    let most = 0;
+    for (const entry of this.#entries.values()) {
+      const { length } = entry.state === 'sent' ? JSON.stringify(entry.message) : '';
+      if (length > most) [largest, most] = [entry, length];
+    }
+    if (largest) this.#rejectFrom(largest, error);
+    return !!largest;
   }
 
   /** The connection is there again: sends every message that was not acknowledged. */
@@ -89,14 +110,14 @@ export class Appends {
 
   /** The channel is over. */
   fail(error: unknown): void {
-    for (const { reject } of this.#entries.values()) reject(error);
+    for (const entry of this.#entries.values()) entry.reject(errorFor(entry, error));
     this.#entries.clear();
     this.#writers.clear();
   }
 
   #enter(message: Message, writer: Writer): Promise<Appended> {
     return new Promise((resolve, reject) => {
-      const entry = { id: this.#newId(), message, writer, seq: writer.nextSeq++, isRefused: false, resolve, reject };
+      const entry: Entry = { id: this.#newId(), message, writer, seq: writer.nextSeq++, state: 'waiting', mayBeDone: false, resolve, reject };
       writer.entries.push(entry);
       this.#entries.set(entry.id, entry);
       this.#transmit(entry);
@@ -105,47 +126,59 @@ export class Appends {
 
   #transmit(entry: Entry): void {
     const { id, message, seq, writer: { epoch } } = entry;
-    entry.isRefused = false;
-    this.#send({ ...message, producer: epoch === undefined ? undefined : { id: this.#producerId, epoch, seq }, id });
+    entry.state = this.#send({ ...message, producer: epoch === undefined ? undefined : { id: this.#producerId, epoch, seq }, id }) ? 'sent' : 'waiting';
   }
 
   #acknowledged(entry: Entry, response: Appended): void {
     const { writer } = entry;
+    const { entries } = writer;
     this.#entries.delete(entry.id);
-    writer.entries.splice(writer.entries.indexOf(entry), 1);
-    const [first] = writer.entries;
+    const at = entries.indexOf(entry, writer.first);
+    if (at > writer.first) entries.splice(at, 1);
+    else if ((writer.first += 1) * 2 >= entries.length) {
+      entries.splice(0, writer.first);
+      writer.first = 0;
+    }
+    const first = entries[writer.first];
     if (!first) this.#end(entry);
-    else if (first.isRefused) this.#repeat(first);
+    else if (first.state === 'refused') this.#repeat(writer);
     entry.resolve(response);
   }
 
   #refused(entry: Entry, error: EnckeError): void {
     const { id, writer } = entry;
+    entry.state = 'refused';
+    // As with requests: only a refusal by the rate tells that the server has not begun.
+    entry.mayBeDone ||= error.isTransient && error.status !== 429;
+    // The outcome of those before it decides: it is sent again with them, or behind them.
+    if (writer.entries[writer.first] !== entry) return;
     if (error.isTransient) {
-      const repeat = () => this.#entries.has(id) && this.#repeat(entry);
+      const repeat = () => entry.state === 'refused' && entry.id === id && this.#repeat(writer);
       sleep(serverDelayMs(Number(error.retryAfter) * 1_000) ?? RETRY_MS * (1 + Math.random() / 2), this.#signal).then(repeat, () => {});
-    } else if (writer.entries[0] !== entry) {
-      // The outcome of those before it decides: it is sent again with them, or behind them.
-      entry.isRefused = true;
-    } else if (GAPS.includes(error.code) && entry.seq > 0) {
+    } else if (GAPS.includes(error.code) && entry.seq > 0 && !entry.mayBeDone) {
       this.#renumber(writer);
     } else {
-      // Nothing behind it is stored: a writer leaves no holes.
-      this.#end(entry);
-      for (const { id, reject } of writer.entries) {
-        this.#entries.delete(id);
-        reject(error);
-      }
+      this.#rejectFrom(entry, error);
     }
   }
 
-  /** Sends an append again, and those of its writer behind it. */
-  #repeat(entry: Entry): void {
-    for (const late of entry.writer.entries.slice(entry.writer.entries.indexOf(entry))) {
+  /** Rejects an append and those of its writer behind it: a writer leaves no holes. */
+  #rejectFrom(entry: Entry, error: EnckeError): void {
+    const { entries, first } = entry.writer;
+    for (const late of entries.splice(entries.indexOf(entry, first))) {
       this.#entries.delete(late.id);
-      late.id = this.#newId();
-      this.#entries.set(late.id, late);
-      this.#transmit(late);
+      late.reject(errorFor(late, error));
+    }
+    if (entries.length === first) this.#end(entry);
+  }
+
+  /** Sends all appends of a writer again. */
+  #repeat({ entries, first }: Writer): void {
+    for (const entry of entries.slice(first)) {
+      this.#entries.delete(entry.id);
+      entry.id = this.#newId();
+      this.#entries.set(entry.id, entry);
+      this.#transmit(entry);
     }
   }
 
@@ -153,11 +186,18 @@ export class Appends {
   #renumber(writer: Writer): void {
     writer.epoch = this.#nextEpoch++;
     writer.nextSeq = 0;
-    for (const entry of writer.entries) entry.seq = writer.nextSeq++;
-    this.#repeat(writer.entries[0]!);
+    for (const entry of writer.entries.slice(writer.first)) entry.seq = writer.nextSeq++;
+    this.#repeat(writer);
   }
 
   #end({ message: { stream }, writer }: Entry): void {
     if (this.#writers.get(stream) === writer) this.#writers.delete(stream);
   }
+}
+
+/** The error of an append, which tells whether the append may be stored. */
+function errorFor({ mayBeDone }: Entry, error: unknown): unknown {
+  if (!mayBeDone || !(error instanceof EnckeError)) return error;
+  const { status, code, message } = error;
+  return Object.assign(new EnckeError(status, code, message, error), { mayBeDone });
 }

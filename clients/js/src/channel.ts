@@ -4,6 +4,7 @@ import { copyOfBytes, jsonOf } from './body.js';
 import { Appends, type Appended } from './channel-appends.js';
 import { ChannelSubscription, errorOf, type ChannelSubscribeOptions } from './channel-subscription.js';
 import { EnckeError } from './error.js';
+import { notify } from './notify.js';
 import type { OriginOptions } from './origin.js';
 import type { Ack, ConnectionState, EndReason } from './types.js';
 
@@ -35,10 +36,14 @@ export interface AppendOptions {
 }
 
 /** Close codes at which the client has a fault, or no rights: it does not come back. */
-const FINAL_CODES = [1002, 1003, 1007, 1008, 1009, 4403];
+const FINAL_CODES = [1002, 1003, 1007, 1008, 4403];
+/** A message was too large. */
+const TOO_LARGE = 1009;
 const TOKEN_ENDED = 4401;
 /** A quiet connection is asked for a response: a network that is gone sends no message. */
 const PROBE_MS = 30_000;
+/** A name that no subscription of a client has. */
+const PROBE_STREAM = 'encke/probe';
 /** A connection that was open for so long was no failure, even if no record came. */
 const STEADY_MS = 5_000;
 /** A token is renewed at this share of the time that it has left. */
@@ -77,8 +82,7 @@ export class Channel {
     if (!(options.WebSocket ?? globalThis.WebSocket)) throw new EnckeError(0, 'no_websocket', 'there is no global WebSocket: give the option `WebSocket`, such as that of the package `ws`');
     this.#options = options;
     this.#url = new URL('/v1/events', options.base ?? globalThis.location?.href).href.replace('http', 'ws');
-    const sendIfOpen = (message: object) => this.#isOpen && this.#send(message);
-    this.#appends = new Appends(() => ++this.#lastId, sendIfOpen, this.#closing.signal);
+    this.#appends = new Appends(() => ++this.#lastId, (message) => this.#sendIfOpen(message), this.#closing.signal);
     void this.#connect();
   }
 
@@ -101,7 +105,7 @@ export class Channel {
    * Appends to a stream, exactly once. Several may be under way, and keep their order. Of a stream of JSON an array is one message for
    * each of its elements; bytes are sent as they are.
    */
-  append(stream: string, data: unknown, { text, signal, ...further }: AppendOptions = {}): Promise<Appended> {
+  async append(stream: string, data: unknown, { text, signal, ...further }: AppendOptions = {}): Promise<Appended> {
     const bytes = copyOfBytes(data);
     const content = bytes ? { base64: base64(bytes) } : text ? { text: data } : { data };
     // A copy, because the caller may change the data before it is sent.
@@ -149,10 +153,12 @@ export class Channel {
     socket.onmessage = ({ data }) => {
       if (socket !== this.#socket) return;
       this.#hasHeard = true;
-      const message = parse(data);
-      if (message) return this.#receive(message, data.length);
-      socket.close();
-      this.#closed(socket, new EnckeError(0, 'bad_message', 'the server sent a message that is no object of JSON'));
+      try {
+        this.#receive(parse(data), data.length);
+      } catch {
+        socket.close();
+        this.#closed(socket, new EnckeError(0, 'bad_message', 'the server sent a message that is none of its protocol'));
+      }
     };
     socket.onerror = () => {}; // `onclose` follows.
     socket.onclose = ({ code, reason }) => this.#closed(socket, new EnckeError(0, `close_${code}`, reason || `the connection was closed with ${code}`), code);
@@ -167,7 +173,7 @@ export class Channel {
       return this.#closed(socket, new EnckeError(0, 'close_1006', 'the connection is silent'));
     }
     this.#hasHeard = false;
-    if (this.#isOpen) this.#send({ type: 'unsubscribe', stream: 'encke/probe' });
+    if (this.#isOpen) this.#send({ type: 'unsubscribe', stream: PROBE_STREAM });
   }
 
   async #token(): Promise<string | undefined> {
@@ -187,7 +193,7 @@ export class Channel {
   #opened(): void {
     this.#isOpen = true;
     this.#openedAt = performance.now();
-    this.#options.onState?.('live');
+    notify(this.#options.onState, 'live');
     for (const subscription of this.#subscriptions.values()) subscription.begin();
     this.#appends.resend();
   }
@@ -196,13 +202,15 @@ export class Channel {
     if (socket !== this.#socket || this.#closing.signal.aborted) return;
     if (performance.now() - this.#openedAt > STEADY_MS) this.#backoff.reset();
     this.#leaveSocket();
-    if (FINAL_CODES.includes(code) || (code === TOKEN_ENDED && !this.#renewsToken)) return this.#fail(error);
+    const isFinal = code === TOO_LARGE ? !this.#appends.rejectLargest(error) : FINAL_CODES.includes(code) || (code === TOKEN_ENDED && !this.#renewsToken);
+    if (isFinal) return this.#fail(error);
     this.#reconnect(error);
   }
 
   #reconnect(error: unknown): void {
+    if (this.#closing.signal.aborted) return;
     if (error instanceof EnckeError && error.status && !error.isTransient) return this.#fail(error);
-    this.#options.onState?.('away', error);
+    notify(this.#options.onState, 'away', error);
     this.#backoff.wait(this.#closing.signal).then(
       () => this.#connect(),
       () => {}, // The channel was closed.
@@ -223,6 +231,7 @@ export class Channel {
     this.#socket = undefined;
     this.#isOpen = false;
     this.#openedAt = Infinity;
+    this.#appends.lose();
     clearTimeout(this.#renewal);
     clearInterval(this.#probe);
   }
@@ -249,8 +258,9 @@ export class Channel {
     this.#refusedTokens = 0;
     if (!this.#isOpen) this.#opened();
     const { until, expiresInMs } = message;
-    if ((!until && expiresInMs === undefined) || !this.#renewsToken) return;
-    const ms = expiresInMs === undefined ? Math.max(RENEWAL_BY_CLOCK_MS_MIN, (until - Date.now()) * RENEWAL_SHARE) : Math.max(RENEWAL_MS_MIN, expiresInMs * RENEWAL_SHARE);
+    const ms = Number.isFinite(expiresInMs) ? Math.max(RENEWAL_MS_MIN, expiresInMs * RENEWAL_SHARE) : Math.max(RENEWAL_BY_CLOCK_MS_MIN, (until - Date.now()) * RENEWAL_SHARE);
+    // The token does not end, or the server does not say when.
+    if (!Number.isFinite(ms) || !this.#renewsToken) return;
     clearTimeout(this.#renewal);
     this.#renewal = setTimeout(() => void this.#renew(), Math.min(TIMER_MS_MAX, ms));
   }
@@ -264,8 +274,13 @@ export class Channel {
 
   #sendNew(message: Record<string, any>): number {
     const id = ++this.#lastId;
-    if (this.#isOpen) this.#send({ ...message, id });
+    this.#sendIfOpen({ ...message, id });
     return id;
+  }
+
+  #sendIfOpen(message: Record<string, any>): boolean {
+    if (this.#isOpen) this.#send(message);
+    return this.#isOpen;
   }
 
   #send(message: Record<string, any>): void {
@@ -273,14 +288,11 @@ export class Channel {
   }
 }
 
-/** An object of JSON, or `undefined`. */
-function parse(data: unknown): any {
-  try {
-    const value = JSON.parse(data as string);
-    return typeof value === 'object' ? (value ?? undefined) : undefined;
-  } catch {
-    return undefined;
-  }
+/** Throws if the data is no object of JSON. */
+function parse(data: string): any {
+  const value = JSON.parse(data);
+  if (typeof value !== 'object') throw new TypeError(typeof value);
+  return value;
 }
 
 /** In pieces, because a call has a bounded number of arguments. */

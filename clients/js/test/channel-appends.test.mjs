@@ -10,7 +10,6 @@ import { numbers, Server } from './server.mjs';
 
 const TIMEOUT = { timeout: 120_000 };
 
-
 let server;
 const channels = [];
 
@@ -140,6 +139,112 @@ test('a channel keeps nothing of the streams that it has appended to', TIMEOUT, 
     sent.length = 0;
   });
   assert.ok(bytes < 32, `${bytes} bytes for each stream`);
+});
+
+test('many appends that are refused by the rate are repeated together', TIMEOUT, async () => {
+  const { WebSocket, socket } = scripted();
+  const channel = open({ WebSocket });
+  const outcomes = Promise.all(numbers(100).map((number) => channel.append('a', number)));
+  const { messages, say } = bound(await socket(0));
+  const first = await messages('append', 100);
+  say(...first.map((message) => refusal(message, 429, 'request_rate', { retryAfter: 0.25 })));
+  const again = (await messages('append', 200)).slice(100);
+  assert.deepEqual(again.map(numbersOf), first.map(numbersOf));
+  say(...again.map((message) => appended(message)));
+  assert.equal((await outcomes).length, 100);
+  assert.equal((await messages('append', 200)).length, 200);
+});
+
+test('appends that may be stored are not renumbered when the server knows none before them', TIMEOUT, async () => {
+  const { WebSocket, socket } = scripted();
+  const channel = open({ WebSocket });
+  const outcomes = [0, 1, 2].map((number) => channel.append('a', number));
+  const lost = await socket(0);
+  lost.say(appended((await lost.messages('append', 3))[0]));
+  lost.cut();
+  const { messages, say } = bound(await socket(1));
+  const again = await messages('append', 2);
+  assert.deepEqual(again.map(numbersOf), ['0/1', '0/2']);
+  for (const message of again) say(refusal(message, 409, 'sequence_gap'));
+  await outcomes[0];
+  for (const outcome of outcomes.slice(1)) await assert.rejects(outcome, { code: 'sequence_gap', mayBeDone: true });
+  const later = channel.append('a', 3);
+  const message = (await messages('append', 3)).at(-1);
+  assert.equal(numbersOf(message), '1/0');
+  say(appended(message));
+  await later;
+});
+
+test('the error of an append tells whether the append may be stored', TIMEOUT, async () => {
+  for (const [end, code] of [[(channel) => channel.close(), 'channel_closed'], [(_, socket) => socket.cut(4403), 'close_4403']]) {
+    const { WebSocket, socket } = scripted();
+    const channel = open({ WebSocket });
+    const first = await socket(0);
+    const outcomes = ['refused', 'sent'].map((data) => assert.rejects(channel.append('a', data), { code, mayBeDone: data === 'sent' }));
+    const sent = await first.messages('append', 2);
+    // The second one may have been stored before the first one is refused; its response is not there.
+    first.say(refusal(sent[0], 429, 'request_rate'));
+    end(channel, first);
+    await Promise.all(outcomes);
+  }
+  const { WebSocket, socket } = scripted();
+  const channel = open({ WebSocket });
+  const unsent = assert.rejects(channel.append('a', 1), { code: 'channel_closed', mayBeDone: false });
+  channel.close();
+  await unsent;
+  const other = open({ WebSocket });
+  const refused = ['refused', 'lost'].map((stream) => assert.rejects(other.append(stream, 1), { code: 'not_found', mayBeDone: stream === 'lost' }));
+  const first = await socket(0);
+  const [message] = await first.messages('append', 2);
+  first.say(refusal(message, 404, 'not_found'));
+  first.cut();
+  const second = await socket(1);
+  second.say(refusal((await second.messages('append', 1))[0], 404, 'not_found'));
+  await Promise.all(refused);
+  await assert.rejects(other.append('a', 5n), TypeError);
+});
+
+test('an append that is too large is rejected alone', TIMEOUT, async () => {
+  const { WebSocket, socket } = scripted();
+  const channel = open({ WebSocket });
+  const subscription = channel.subscribe({ stream: 'other' });
+  const [small, large, behind, other] = [['a', 1], ['a', 'x'.repeat(1_000)], ['a', 2], ['other', 'x'.repeat(100)]].map((append) => channel.append(...append));
+  const first = await socket(0);
+  await first.messages('append', 4);
+  const refused = [large, behind].map((outcome) => assert.rejects(outcome, { code: 'close_1009' }));
+  first.cut(1009);
+  await Promise.all(refused);
+  const second = await socket(1);
+  const again = await second.messages('append', 2);
+  assert.deepEqual(again.map(numbersOf), ['0/0', '1/0']);
+  second.say(...again.map((message) => appended(message)));
+  await Promise.all([small, other]);
+  const [{ id, stream }] = await second.messages('subscribe', 1);
+  second.say({ type: 'subscribed', id, stream, offset: '1' });
+  await subscription.begun;
+  // Nothing is under way that could be too large.
+  subscription.closed.catch(() => {});
+  second.cut(1009);
+  await assert.rejects(channel.append('a', 1), { code: 'close_1009' });
+});
+
+test('an append behind one that was too large gets a number of its own', TIMEOUT, async () => {
+  const { WebSocket, socket } = scripted();
+  const channel = open({ WebSocket });
+  const outcomes = ['small', 'x'.repeat(1_000)].map((data) => channel.append('a', data));
+  const first = await socket(0);
+  await first.messages('append', 2);
+  first.cut(1009);
+  await assert.rejects(outcomes[1], { code: 'close_1009' });
+  const later = channel.append('a', 'later');
+  const second = await socket(1);
+  const [one, two] = await second.messages('append', 2);
+  assert.deepEqual([one, two].map(numbersOf), ['0/0', '0/2']);
+  second.say(appended(one), refusal(two, 409, 'sequence_gap'));
+  const last = (await second.messages('append', 3)).at(-1);
+  assert.deepEqual([last.data, numbersOf(last)], ['later', '1/0']);
+  second.say(appended(last));
+  await Promise.all([outcomes[0], later]);
 });
 
 /** The methods of a scripted socket, to be called alone. */

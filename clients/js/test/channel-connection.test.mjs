@@ -105,6 +105,51 @@ test('odd messages do no harm', TIMEOUT, async () => {
   assert.equal(await subscription.begun, '1');
 });
 
+test('a message whose fields have other types closes the connection, and the next one continues', TIMEOUT, async () => {
+  const errors = [];
+  const { channel, socket } = open({ onState: (state, error) => state === 'away' && errors.push(error.code) });
+  const subscription = channel.subscribe({ stream: 'a', onRecord() {} });
+  const odd = await socket(0);
+  odd.say({ type: 'subscribed', id: (await odd.messages('subscribe', 1))[0].id, stream: 'a', offset: '1', ended: 5 });
+  assert.equal(odd.isClosed, true);
+  const next = await socket(1);
+  const [again] = await next.messages('subscribe', 1);
+  assert.equal(again.offset, '1');
+  next.say({ type: 'subscribed', id: again.id, stream: 'a', offset: '1', ended: [{ stream: 'a', reason: 'closed' }] });
+  await subscription.closed;
+  assert.deepEqual(errors, ['bad_message']);
+});
+
+test('an error of `onState` is reported, and stops nothing', TIMEOUT, async (t) => {
+  const reports = [];
+  t.mock.method(globalThis, 'queueMicrotask', (report) => reports.push(report));
+  const { channel, socket } = open({
+    onState: (state) => {
+      throw new Error(`a mistake of the page: ${state}`);
+    },
+  });
+  const outcome = channel.append('a', 1);
+  const first = await socket(0);
+  await first.messages('append', 1);
+  first.cut();
+  const second = await socket(1);
+  second.say(appended((await second.messages('append', 1))[0]));
+  await outcome;
+  assert.equal(reports.length, 3);
+  for (const [index, state] of ['live', 'away', 'live'].entries()) assert.throws(reports[index], { message: `a mistake of the page: ${state}` });
+});
+
+test('a token that comes behind close() changes no state', TIMEOUT, async () => {
+  const states = [];
+  let refuse;
+  const { channel, sockets } = open({ token: () => new Promise((_, reject) => (refuse = reject)), onState: (state) => states.push(state) });
+  await waitFor('the token is asked for', () => refuse);
+  channel.close();
+  refuse(new Error('too late'));
+  await new Promise(setImmediate);
+  assert.deepEqual([states, sockets], [[], []]);
+});
+
 test('the delays that a server asks for are bounded', TIMEOUT, async (t) => {
   const delays = noteDelays(t, 0);
   for (const [retryAfter, least, most] of [
@@ -139,6 +184,10 @@ test('a token is renewed by the time that it has left, and not by the clock of t
     [{ until: Date.now() - 2 * HOUR_MS }, 30_000],
     [{ until: 1e15 }, TIMER_MS_MAX],
     [{}, undefined],
+    [{ expiresInMs: 'abc' }, undefined],
+    [{ expiresInMs: {}, until: 'soon' }, undefined],
+    [{ expiresInMs: null }, undefined],
+    [{ until: 'abc' }, undefined],
   ]) {
     const delays = noteDelays(t, 0);
     const { socket } = open({ token: () => 'a token' });
