@@ -57,6 +57,7 @@ export class ChannelSubscription<Message = any> extends Following<Message> {
   #awaited?: number = NO_RESPONSE;
   /** Begins again when no message waits. */
   #isPaused = false;
+  #hasBegun = false;
   #isOver = false;
   #stopRequested = false;
   #waitingChars = 0;
@@ -122,6 +123,7 @@ export class ChannelSubscription<Message = any> extends Following<Message> {
       if (type === 'error' && (id === undefined || id === this.#awaited)) return this.#refused(message);
       if (type !== 'subscribed' || id !== this.#awaited) return;
       this.#awaited = undefined;
+      this.#hasBegun = true;
       this.#move(message);
       this.#began.resolve(this.position!);
       for (const { stream, reason } of message.ended ?? []) this.#push({ type: 'ended', stream, reason }, 0);
@@ -179,6 +181,8 @@ export class ChannelSubscription<Message = any> extends Following<Message> {
   #refused(message: any): undefined {
     const error = errorOf(message);
     if (error.isTransient) this.#later(Number(error.retryAfter) * 1_000);
+    // The stream was there: it was deleted while the connection was away, or this subscription was paused.
+    else if (error.code === 'not_found' && this.#hasBegun && this.#options.stream !== undefined) this.#inbox.push({ message: { type: 'ended', stream: this.name, reason: 'deleted' }, chars: 0 });
     else this.finish(error);
   }
 

@@ -9,6 +9,9 @@ export interface InboxOptions<Item, Entry> {
   onError: (error: unknown) => void;
 }
 
+/** An end with an error differs from one without, also if the caller's function has thrown nothing that tells why. */
+const reasonOf = (error: unknown): unknown => error || new Error(`a function of the caller has thrown ${error}`);
+
 /** Items that wait for their one consumer, and how they end. */
 export class Inbox<Item, Entry = Item> {
   readonly #options: InboxOptions<Item, Entry>;
@@ -49,7 +52,7 @@ export class Inbox<Item, Entry = Item> {
         try {
           await handle(entry);
         } catch (error) {
-          return this.#options.onError(error);
+          return this.#options.onError(reasonOf(error));
         }
       }
     } catch {
@@ -79,7 +82,7 @@ export class Inbox<Item, Entry = Item> {
         if (entry !== undefined) yield entry;
       }
     } catch (error) {
-      onError(error);
+      onError(reasonOf(error));
       throw error;
     } finally {
       onLeave();

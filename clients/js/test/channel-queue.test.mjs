@@ -82,6 +82,47 @@ test('an error of a handler or of another callback ends the subscription with it
   }
 });
 
+test('an error that is no value ends the subscription with an error', TIMEOUT, async () => {
+  for (const value of [undefined, null, 0, '']) {
+    for (const callbacks of [
+      { onRecord: () => Promise.reject(value) },
+      {
+        onRecord() {},
+        onEnd() {
+          throw value;
+        },
+      },
+    ]) {
+      const { subscription, first } = await begin(callbacks);
+      first.say(recordOf(1, { ended: 'closed' }));
+      await assert.rejects(subscription.closed, { message: `a function of the caller has thrown ${value}` });
+    }
+  }
+});
+
+test('a stream that is deleted while its subscription is paused, or its connection away, has ended', TIMEOUT, async () => {
+  for (const isPaused of [true, false]) {
+    const { calls, onRecord, called } = held();
+    const ends = [];
+    const { subscription, first, socket } = await begin({ onRecord, onEnd: (end) => ends.push(end) });
+    const text = 'x'.repeat(WAITING_CHARS_MAX / 2);
+    first.say(recordOf(1));
+    await called(1);
+    first.say(recordOf(2, { text }));
+    // There is no place for the third one.
+    if (isPaused) first.say(recordOf(3, { text }));
+    else first.cut();
+    calls[0].resolve();
+    await called(2);
+    calls[1].resolve();
+    const one = await socket(isPaused ? 0 : 1);
+    const again = (await one.messages('subscribe', isPaused ? 2 : 1)).at(-1);
+    one.say(refusal(again, 404, 'not_found'));
+    await subscription.closed;
+    assert.deepEqual(ends, [{ stream: 'a', why: 'deleted' }]);
+  }
+});
+
 test('a subscription has one consumer, which can leave a quiet stream', TIMEOUT, async () => {
   const { subscription, first } = await begin();
   const iterator = subscription[Symbol.asyncIterator]();
