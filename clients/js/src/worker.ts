@@ -2,6 +2,7 @@ import { sleep } from './backoff.js';
 import { decodeContent, encodeContent } from './content.js';
 import { EnckeError, NOT_ENCKE } from './error.js';
 import type { Expected } from './expected.js';
+import { notify } from './notify.js';
 import { never, type Origin, queryOf } from './origin.js';
 import type { ConnectionState, Content } from './types.js';
 
@@ -30,7 +31,7 @@ export interface WorkerOptions {
   extend?: number;
   /** The content type of results; by the value by default. */
   contentType?: string;
-  /** Something went wrong with an attempt, or with a request that is made again. */
+  /** Something went wrong with an attempt or with a request that is made again, or the server refuses the worker. */
   onError?: (error: unknown, job?: Job) => void;
 }
 
@@ -46,7 +47,7 @@ export class RetryLater extends Error {
 
 const WAIT_S = 30;
 const EXTEND_S = 30;
-/** How much longer than asked for a response may take. */
+/** How much longer than asked for a response may take, and a part of its body. */
 const LATE_MS = 15_000;
 const EXTEND_MS_MIN = 200;
 /** The time between two polls of which the first had no job, if the server does not wait. */
@@ -56,7 +57,7 @@ const JOB_OR_NONE: Expected = { statuses: [200, 204] };
 const REPORTED: Expected = { statuses: [204] };
 const EXTENDED: Expected = { statuses: [200], type: 'application/json' };
 
-/** Takes jobs of a pool by polling, so that it can stop without losing one. */
+/** Takes jobs of a pool by polling, so that it can stop without losing one that is on its way. */
 export class Worker {
   /** Resolves when `stop()` has let the last job end; rejects if the server refuses the worker, as when another has its name. */
   readonly stopped: Promise<void>;
@@ -75,13 +76,25 @@ export class Worker {
     this.#name = name;
     this.#handler = handler;
     this.#options = options;
-    this.stopped = this.#work().finally(() => Promise.all(this.#running));
+    this.stopped = this.#workAndReport();
+    if (options.onError) this.stopped.catch(() => {}); // `onError` has it.
   }
 
-  /** Takes no more jobs, and resolves when those that run are done and acknowledged. */
+  /** Asks for no further job, and resolves when those that run, or are on their way, are done and acknowledged. */
   stop(): Promise<void> {
     this.#stopping.abort();
     return this.stopped;
+  }
+
+  async #workAndReport(): Promise<void> {
+    try {
+      await this.#work();
+    } catch (error) {
+      notify(this.#options.onError, error);
+      throw error;
+    } finally {
+      while (this.#running.size) await Promise.race(this.#running);
+    }
   }
 
   async #work(): Promise<void> {
@@ -93,63 +106,106 @@ export class Worker {
         continue;
       }
       const begun = performance.now();
-      if (await this.#take(await this.#poll())) continue;
+      if (await this.#poll()) continue;
       await sleep(begun + POLL_MS_MIN - performance.now(), signal).catch(() => {}); // It was stopped.
     }
   }
 
-  /** Runs the job of a response. Returns false if there is none. */
-  async #take(response?: Response): Promise<boolean> {
-    if (response?.status !== 200) return false;
+  /** Waits for a job, and runs it. Returns false if there is none. */
+  async #poll(): Promise<boolean> {
+    const { wait = WAIT_S, onError } = this.#options;
+    const poll = new AbortController();
+    const answered = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const bound = (ms: number) => {
+      clearTimeout(timer);
+      timer = setTimeout(() => poll.abort(), ms);
+    };
+    const { signal } = this.#stopping;
+    const release = () => this.#enter(this.#release(poll, answered.signal));
+    signal.addEventListener('abort', release);
+    bound(wait * 1_000 + LATE_MS);
     try {
-      const job = await jobOf(response);
-      const run = this.#run(job, leftMs(Number(response.headers.get('Job-Deadline')), response)).finally(() => this.#running.delete(run));
-      this.#running.add(run);
+      const attempts = { signal: poll.signal, expected: JOB_OR_NONE, onState: (state: ConnectionState, error: unknown) => state === 'away' && notify(onError, error) };
+      const response = await this.#origin.persist(this.#workUrl(wait), { method: 'POST' }, attempts);
+      answered.abort();
+      return await this.#take(response, () => bound(LATE_MS));
+    } catch (error) {
+      const isReleased = signal.aborted && error instanceof EnckeError && error.code === 'worker_replaced';
+      if (!isReleased && !poll.signal.aborted) throw error;
+      return false;
+    } finally {
+      answered.abort();
+      clearTimeout(timer);
+      signal.removeEventListener('abort', release);
+    }
+  }
+
+  /**
+   * Ends a poll by another one under the same name, which replaces it: its response, which may have a job, is not cut. The other one is repeated
+   * because it may have come before the first.
+   */
+  async #release(poll: AbortController, answered: AbortSignal): Promise<void> {
+    while (!answered.aborted) {
+      try {
+        const init = { method: 'POST', signal: AbortSignal.timeout(LATE_MS) };
+        await this.#take(await this.#origin.request(this.#workUrl(0), init, JOB_OR_NONE));
+      } catch {
+        if (!answered.aborted) poll.abort();
+        return;
+      }
+      await sleep(POLL_MS_MIN, answered).catch(() => {}); // It was answered.
+    }
+  }
+
+  #workUrl(wait: number): URL {
+    const url = new URL(`${this.#pool}/work`);
+    url.searchParams.set('worker', this.#name);
+    url.searchParams.set('wait', String(wait));
+    return url;
+  }
+
+  /** Runs the job of a response. Returns false if there is none. */
+  async #take(response: Response, onProgress?: () => void): Promise<boolean> {
+    if (response.status !== 200) return false;
+    try {
+      const job = await jobOf(response, onProgress);
+      this.#enter(this.#run(job, leftMs(Number(response.headers.get('Job-Deadline')), response)));
       return true;
     } catch (error) {
-      this.#options.onError?.(error); // The response was cut: the server gives the job to another worker, or to this one again.
+      notify(this.#options.onError, error); // The response was cut: the server gives the job to another worker, or to this one again.
       return false;
     }
   }
 
-  /** Waits for a job. A request whose response has begun is not cut off by a stop, because it has a job. */
-  async #poll(): Promise<Response | undefined> {
-    const { wait = WAIT_S, onError } = this.#options;
-    const poll = new AbortController();
-    const abort = () => poll.abort();
-    const timer = setTimeout(abort, wait * 1_000 + LATE_MS);
-    const { signal } = this.#stopping;
-    signal.addEventListener('abort', abort);
-    const url = new URL(`${this.#pool}/work`);
-    url.searchParams.set('worker', this.#name);
-    url.searchParams.set('wait', String(wait));
-    try {
-      const onState = (state: ConnectionState, error: unknown) => void (state === 'away' && onError?.(error));
-      return await this.#origin.persist(url, { method: 'POST' }, { signal: poll.signal, expected: JOB_OR_NONE, onState });
-    } catch (error) {
-      if (!poll.signal.aborted) throw error;
-    } finally {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', abort);
-    }
-    return undefined;
+  #enter(operation: Promise<void>): void {
+    const entry = operation.finally(() => this.#running.delete(entry));
+    this.#running.add(entry);
   }
 
   async #run({ abort, ...job }: Job & { abort: (reason: unknown) => void }, leftMs: number): Promise<void> {
     const done = new AbortController();
     void this.#extend(job, leftMs, done.signal, abort);
+    const refuse = (error: unknown) => {
+      const after: Record<string, string> = error instanceof RetryLater ? { after: String(error.seconds) } : {};
+      return this.#report(job, 'refuse', after, error instanceof Error ? error.message : String(error));
+    };
     try {
-      let report: () => Promise<unknown>;
+      let result;
       try {
-        const { body, type } = await encodeContent(await this.#handler(job), this.#options.contentType);
-        report = () => this.#report(job, 'ack', {}, body, type);
+        result = await encodeContent(await this.#handler(job), this.#options.contentType);
       } catch (error) {
-        const after: Record<string, string> = error instanceof RetryLater ? { after: String(error.seconds) } : {};
-        report = () => this.#report(job, 'refuse', after, error instanceof Error ? error.message : String(error), 'text/plain');
+        return void (await refuse(error));
       }
-      await report();
+      try {
+        await this.#report(job, 'ack', {}, result.body, result.type);
+      } catch (error) {
+        // The next attempt would have the same result. The poster learns why there is none.
+        if (error instanceof EnckeError && (error.status === 413 || error.code === 'upload_failed')) await refuse(error);
+        throw error;
+      }
     } catch (error) {
-      this.#options.onError?.(error, job); // Such as `attempt_over`: another worker has the job.
+      notify(this.#options.onError, error, job); // Such as `attempt_over`: another worker has the job.
     } finally {
       done.abort();
     }
@@ -180,7 +236,7 @@ export class Worker {
   }
 }
 
-async function jobOf(response: Response): Promise<Job & { abort: (reason: unknown) => void }> {
+async function jobOf(response: Response, onProgress?: () => void): Promise<Job & { abort: (reason: unknown) => void }> {
   const { headers } = response;
   const controller = new AbortController();
   const job = {
@@ -194,8 +250,19 @@ async function jobOf(response: Response): Promise<Job & { abort: (reason: unknow
     abort: (reason: unknown) => controller.abort(reason),
   };
   if (!job.job) throw new EnckeError(response.status, NOT_ENCKE, 'the response to a poll has no Job-Id');
-  job.data = decodeContent(job.type, new Uint8Array(await response.arrayBuffer()));
+  job.data = decodeContent(job.type, await bytesOf(response, onProgress));
   return job;
+}
+
+async function bytesOf({ body }: Response, onProgress = () => {}): Promise<Uint8Array<ArrayBuffer>> {
+  const reader = body?.getReader();
+  const parts: Uint8Array<ArrayBuffer>[] = [];
+  for (;;) {
+    onProgress();
+    const part = await reader?.read();
+    if (!part?.value) return new Uint8Array(await new Blob(parts).arrayBuffer());
+    parts.push(part.value);
+  }
 }
 
 /** The time that an attempt has, by the clock of the server, which has whole seconds. 0 where a page cannot read it: the first extension is then early. */

@@ -5,7 +5,7 @@ import { after, before, test } from 'node:test';
 import { runInNewContext } from 'node:vm';
 import { EnckeError, Pool, RetryLater } from '@encke/client/jobs';
 import { waitFor } from '../../../tests/web/wait.mjs';
-import { HTML, withScripted } from './scripted.mjs';
+import { HTML, NEVER, withScripted } from './scripted.mjs';
 import { numbers, Server } from './server.mjs';
 
 const TIMEOUT = { timeout: 120_000 };
@@ -63,7 +63,7 @@ test('jobs of JSON, text and bytes come back as results', TIMEOUT, async () => {
   }
   assert.equal(await pool.wait(await pool.post(null)), null);
   await worker.stop();
-  // The server learns a moment later that the worker has gone.
+  // A worker that polls stays registered for 10 seconds.
   const refusal = () => pool.post('nobody', { ifConnected: true, signal: AbortSignal.timeout(60_000) }).then(() => undefined, (error) => error);
   let refused;
   await waitFor('nobody is connected', async () => (refused = await refusal()));
@@ -209,6 +209,108 @@ test('a stop lets the jobs that run end, and takes no other', TIMEOUT, async () 
   await idle.stop();
 });
 
+test('a job that is on its way when its worker is stopped is done', TIMEOUT, async () => {
+  const JOB = { status: 200, headers: { 'Content-Type': 'text/plain', 'Job-Id': '1', 'Job-Attempt': '1', 'Job-Token': 't', 'Job-Deadline': String(Date.now() + 60_000) }, body: 'x' };
+  let giveJob;
+  const given = new Promise((resolve) => (giveJob = resolve));
+  const answer = ({ url }, number) => {
+    if (url.includes('/ack')) return { status: 204 };
+    // The poll that asks for the release comes while the response to the first one is under way.
+    if (number > 1) giveJob(JOB);
+    return number > 1 ? { status: 204 } : given;
+  };
+  await withScripted(answer, async ({ url, requests }) => {
+    const worker = work(new Pool('p', { base: url }), 'ann', () => 'done', { wait: 60 });
+    await waitFor('the poll', () => requests.length === 1);
+    await worker.stop();
+    assert.deepEqual(requests.map((request) => request.url.replace(/\?.*/, '')), ['/v1/pool/p/work', '/v1/pool/p/work', '/v1/pool/p/job/1/ack']);
+    assert.match(requests[1].url, /wait=0/);
+  });
+  // A server that is away, and one that answers no second poll, hold up no stop.
+  for (const refused of [{ cuts: true }, { status: 409 }]) {
+    await withScripted((_, number) => (number === 1 ? NEVER : refused), async ({ url, requests }) => {
+      const worker = work(new Pool('p', { base: url }), 'ann', () => {}, { wait: 60 });
+      await waitFor('the poll', () => requests.length === 1);
+      await worker.stop();
+      assert.equal(requests.length, 2);
+    });
+  }
+});
+
+test('stops lose no job of a pool with one attempt', TIMEOUT, async () => {
+  const pool = await create('stop-race', { attempts: 1 });
+  const jobs = [];
+  let runs = 0;
+  for (const round of numbers(100)) {
+    const worker = work(pool, 'ann', () => (runs += 1));
+    await waitFor('it polls', async () => JSON.parse((await server.request('GET', '/v1/pool/stop-race')).body).workers.length === 1);
+    const posted = pool.post(round);
+    // The job is given out while the worker stops, or just before.
+    await Promise.resolve(round % 2 ? undefined : new Promise(setImmediate));
+    await worker.stop();
+    jobs.push(await posted);
+  }
+  const last = work(pool, 'ann', () => (runs += 1));
+  await Promise.all(jobs.map((job) => pool.wait(job)));
+  await last.stop();
+  assert.equal(runs, jobs.length);
+});
+
+test('a response that stalls in its body ends, and the worker polls again', TIMEOUT, async (t) => {
+  const headers = { 'Content-Type': 'text/plain', 'Content-Length': '10', 'Job-Id': '1', 'Job-Attempt': '1', 'Job-Token': 't' };
+  const bounds = [];
+  const { setTimeout } = globalThis;
+  t.mock.method(globalThis, 'setTimeout', (callback, ms) => {
+    // The bound of a part of the body comes soon.
+    if (ms === 15_000) bounds.push(ms);
+    return setTimeout(callback, ms === 15_000 ? 200 : ms);
+  });
+  const errors = [];
+  await withScripted((_, number) => (number === 1 ? { headers, body: 'part', stays: true } : { status: 204 }), async ({ url, requests }) => {
+    const worker = work(new Pool('p', { base: url }), 'ann', () => {}, { onError: (error) => errors.push(error.name) });
+    await waitFor('the next poll', () => requests.length >= 2);
+    await worker.stop();
+  });
+  assert.ok(bounds.length >= 2, 'the body has a bound, which begins again with each part');
+  assert.deepEqual(errors, ['AbortError']);
+});
+
+test('a result that the server refuses by its size fails the attempt with the reason', TIMEOUT, async () => {
+  const pool = await create('large-results', { attempts: 1 });
+  const errors = [];
+  const worker = work(pool, 'ann', () => 'x'.repeat(17 * 2 ** 20), { onError: (error) => errors.push(error.status || error.code) });
+  const posted = await pool.post('x');
+  await assert.rejects(pool.wait(posted), (error) => error.code === 'job_failed' && !/time/.test(error.message));
+  await worker.stop();
+  assert.equal(errors.length, 1);
+  assert.match(String(errors[0]), /413|upload_failed/);
+});
+
+test('an error of `onError` is reported, and the worker continues', TIMEOUT, async (t) => {
+  const reports = [];
+  const { queueMicrotask } = globalThis;
+  t.mock.method(globalThis, 'queueMicrotask', (callback) => queueMicrotask(() => {
+    try {
+      callback();
+    } catch (error) {
+      reports.push(error.message);
+    }
+  }));
+  const pool = await create('mistakes');
+  const worker = work(pool, 'ann', ({ data, attempt, job }) => {
+    if (data !== 'lost' || attempt > 1) return data;
+    // Another client reports on the attempt.
+    return server.request('POST', `/v1/pool/mistakes/job/${job}/refuse?attempt=1`).then(() => 'late');
+  }, {
+    onError: () => {
+      throw new Error('a mistake of the caller');
+    },
+  });
+  for (const data of ['lost', 'next']) assert.equal(await pool.wait(await pool.post(data)), data);
+  await worker.stop();
+  assert.deepEqual(reports, ['a mistake of the caller']);
+});
+
 test('every job has its result over kill -9 and SIGTERM', TIMEOUT, async () => {
   const pool = await create('cuts', { type: 'round_robin', attempts: 10, ack_ms: 3_000 });
   const both = ['ann', 'ben'].map((name) => work(pool, name, ({ data }) => data * 2, { concurrency: 2, wait: 5 }));
@@ -224,11 +326,13 @@ test('every job has its result over kill -9 and SIGTERM', TIMEOUT, async () => {
 
 test('a name is one worker', TIMEOUT, async () => {
   const pool = await create('names');
-  const first = work(pool, 'ann', () => 1);
+  const errors = [];
+  const first = work(pool, 'ann', () => 1, { onError: (error) => errors.push(error.code) });
   const isReplaced = assert.rejects(first.stopped, { status: 409, code: 'worker_replaced' });
   await waitFor('it is registered', async () => JSON.parse((await server.request('GET', '/v1/pool/names')).body).workers.length === 1);
   const second = work(pool, 'ann', () => 2);
   await isReplaced;
+  assert.deepEqual(errors, ['worker_replaced']);
   assert.equal(await pool.wait(await pool.post('x')), 2);
   await second.stop();
 });
