@@ -1,16 +1,24 @@
 import type { Channel } from './channel.js';
 import type { ChannelSubscription, ChannelSubscribeOptions } from './channel-subscription.js';
 import type { EnckeError } from './error.js';
-import type { HubMessage, Want } from './tab-messages.js';
+import type { Address, HubMessage, Want } from './tab-messages.js';
 import type { End, StreamRecord } from './types.js';
 
 /** Records that a hub keeps for tabs that come later, instead of reading them again. */
 const RECENT_RECORDS_MAX = 1_000;
+/** The most characters of their data. */
+export const RECENT_CHARS_MAX = 4 * 2 ** 20;
+
+/** A record, and the length of its data in characters. */
+interface Recent {
+  record: StreamRecord;
+  chars: number;
+}
 
 export interface HubStreamOptions {
   channel: () => Channel;
   post: (message: HubMessage) => void;
-  /** The server has refused the subscription, and all tabs know it. */
+  /** No tab is left, because the server has refused what they want. */
   onRefused: () => void;
 }
 
@@ -23,7 +31,8 @@ export class HubStream {
   #admission: Promise<void> = Promise.resolve();
   #subscription?: ChannelSubscription;
   /** Everything between `#start` and `#position`, which is known when the subscription has begun. */
-  #recent: StreamRecord[] = [];
+  #recent: Recent[] = [];
+  #recentChars = 0;
   #start = '';
   #position?: string;
   #end?: End;
@@ -33,8 +42,8 @@ export class HubStream {
     this.#options = options;
   }
 
+  /** A tab may want the same subscription again, behind another offset. */
   add(key: string, want: Want): void {
-    if (this.#wants.has(key)) return;
     this.#wants.add(key);
     this.#admission = this.#admission.then(() => this.#admit(key, want)).catch((error) => this.#refuse(error));
   }
@@ -54,15 +63,24 @@ export class HubStream {
     if (!this.#wants.has(key)) return;
     const to = { tab, id };
     const start = offset ?? (last === undefined ? (from ?? 'now') : undefined);
-    const begin = this.#recentFrom(start, last);
+    // Only the server can tell whether an offset of the page behind everything is one.
+    const isKnown = offset !== undefined || this.#position === undefined || start === undefined || start === 'now' || start <= this.#position;
+    const begin = isKnown ? this.#recentFrom(start, last) : undefined;
     if (begin) {
       this.#options.post({ type: 'begin', to, offset: begin.offset });
-      for (const record of begin.records) this.#options.post({ type: 'record', to, record });
+      for (const recent of begin.records) this.#options.post({ type: 'record', to, ...recent });
       if (this.#end) this.#options.post({ type: 'end', to, end: this.#end });
       return;
     }
     const before = this.#position;
-    const begun = await this.#subscribe(start === undefined ? { last } : { from: start });
+    let begun: string;
+    try {
+      begun = await this.#subscribe(start === undefined ? { last } : { from: start });
+    } catch (error) {
+      this.#refuse(error as EnckeError, key, to);
+      if (before !== undefined && this.#wants.size) await this.#subscribe({ from: before });
+      return;
+    }
     this.#options.post({ type: 'begin', to, offset: begun });
     // It may have been broadcast before the tab was admitted.
     if (this.#end) this.#options.post({ type: 'end', to, end: this.#end });
@@ -71,7 +89,7 @@ export class HubStream {
   }
 
   /** Where a subscription begins by what is here, and the records behind it; nothing if they must be read. */
-  #recentFrom(start: string | undefined, last = 0): { offset: string; records: StreamRecord[] } | undefined {
+  #recentFrom(start: string | undefined, last = 0): { offset: string; records: Recent[] } | undefined {
     const position = this.#position;
     if (position === undefined) return;
     const hasAll = this.#start === '-1';
@@ -79,17 +97,17 @@ export class HubStream {
     if (start === '-1') return hasAll ? { offset: start, records: this.#recent } : undefined;
     if (start !== undefined) {
       if (!hasAll && start < this.#start) return;
-      return { offset: start, records: this.#recent.filter((record) => record.nextOffset > start) };
+      return { offset: start, records: this.#recent.filter(({ record }) => record.nextOffset > start) };
     }
-    const records: StreamRecord[] = [];
+    const records: Recent[] = [];
     let missing = last;
-    for (const record of [...this.#recent].reverse()) {
+    for (const { record, chars } of [...this.#recent].reverse()) {
       if (missing <= 0) break;
-      records.unshift(record.messages ? { ...record, messages: record.messages.slice(-missing) } : record);
+      records.unshift({ record: record.messages ? { ...record, messages: record.messages.slice(-missing) } : record, chars });
       missing -= record.messages?.length ?? 1;
     }
     // Everything that this tab does not get is at or before this offset.
-    const offset = this.#recent[this.#recent.length - records.length - 1]?.nextOffset ?? (records.length ? this.#start : position);
+    const offset = this.#recent[this.#recent.length - records.length - 1]?.record.nextOffset ?? (records.length ? this.#start : position);
     return missing <= 0 || hasAll ? { offset, records } : undefined;
   }
 
@@ -98,6 +116,7 @@ export class HubStream {
     this.#subscription?.close();
     this.#position = undefined;
     this.#recent = [];
+    this.#recentChars = 0;
     this.#end = undefined;
     const subscription = this.#options.channel().subscribe({
       stream: this.#stream,
@@ -111,25 +130,34 @@ export class HubStream {
       },
     });
     this.#subscription = subscription;
-    subscription.closed.catch((error) => this.#subscription === subscription && this.#refuse(error));
+    // Before it has begun, the caller decides.
+    subscription.closed.catch((error) => this.#subscription === subscription && this.#position !== undefined && this.#refuse(error));
     const begun = await subscription.begun;
     this.#position ??= begun;
     this.#start = start.from === '-1' ? '-1' : begun;
     return this.#start;
   }
 
-  /** The subscription has failed: all tabs learn it, once. */
-  #refuse({ status = 0, code = 'error', message }: EnckeError): void {
+  /** The server has refused the subscription: the tab of an address learns it, or all tabs. */
+  #refuse({ status = 0, code = 'error', message }: EnckeError, key?: string, to?: Address): void {
     if (!this.#wants.size) return;
-    this.#wants.clear();
-    this.#options.post({ type: 'refused', stream: this.#stream, status, code, message });
-    this.#options.onRefused();
+    if (key === undefined) this.#wants.clear();
+    else this.#wants.delete(key);
+    this.#options.post({ type: 'refused', to, stream: this.#stream, status, code, message });
+    if (!this.#wants.size) this.#options.onRefused();
   }
 
   #record(record: StreamRecord): void {
-    this.#position = record.nextOffset;
-    this.#recent.push(record);
-    if (this.#recent.length > RECENT_RECORDS_MAX) this.#start = this.#recent.shift()!.nextOffset;
-    this.#options.post({ type: 'record', record });
+    const { messages, text, base64, nextOffset } = record;
+    const chars = (text ?? base64 ?? JSON.stringify(messages ?? 0)).length;
+    this.#position = nextOffset;
+    this.#recent.push({ record, chars });
+    this.#recentChars += chars;
+    while (this.#recent.length > RECENT_RECORDS_MAX || this.#recentChars > RECENT_CHARS_MAX) {
+      const oldest = this.#recent.shift()!;
+      this.#recentChars -= oldest.chars;
+      this.#start = oldest.record.nextOffset;
+    }
+    this.#options.post({ type: 'record', record, chars });
   }
 }

@@ -4,7 +4,7 @@ import { randomId } from './random-id.js';
 import { holdLock, namesOf, type HubMessage, type TabMessage, type Want } from './tab-messages.js';
 import type { ConnectionState } from './types.js';
 
-/** Tabs that have a token say it within this time, or the next attempt asks again. */
+/** Tabs answer within this time, or the next attempt asks again. */
 const TOKEN_MS_MAX = 10_000;
 
 /** Becomes the hub of a group of tabs when there is none, and remains it while this context lives. */
@@ -96,7 +96,7 @@ class Hub {
   #ask(): Promise<string | undefined> {
     const ask = randomId();
     return new Promise<string | undefined>((resolve, reject) => {
-      const timer = setTimeout(() => reject(new Error('no tab has said a token')), TOKEN_MS_MAX);
+      const timer = setTimeout(() => reject(new Error('no tab has answered with a token')), TOKEN_MS_MAX);
       this.#asks.set(ask, (token) => {
         clearTimeout(timer);
         resolve(token);

@@ -14,10 +14,10 @@ const tabs = new Map<string, Tab>();
 
 /**
  * Follows a stream. Without Web Locks, as on pages of plain http from another machine, each tab has a connection of its own; so has each process outside
- * of browsers, of which some have Web Locks, too.
+ * of browsers, of which some have Web Locks, too. A page of an opaque origin, such as a sandboxed frame, may use no lock.
  */
 export function subscribe<Message = any>(options: SharedSubscribeOptions<Message>): SharedSubscription<Message> {
-  if (!globalThis.location || !globalThis.navigator?.locks || !globalThis.BroadcastChannel || !globalThis.WebSocket) return subscribeAlone(options);
+  if (!globalThis.location || globalThis.origin === 'null' || !globalThis.navigator?.locks || !globalThis.BroadcastChannel || !globalThis.WebSocket) return subscribeAlone(options);
   const base = new URL('/', options.base ?? location.href).href;
   const group = `${options.group ?? ''} ${base}`;
   let tab = tabs.get(group);

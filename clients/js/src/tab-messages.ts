@@ -8,11 +8,11 @@ export interface Want {
   stream: string;
   from?: From;
   last?: number;
-  /** Where it is, if it has begun: it goes on there, at whichever hub. */
+  /** The offset behind the last record that it has, if it has begun. Any hub continues there. */
   offset?: string;
 }
 
-/** What tabs say to the hub. */
+/** A message of a tab to the hub. */
 export type TabMessage = Want | { type: 'leave'; tab: string; id: number; stream: string } | { type: 'token'; ask: string; token?: string };
 
 /** One subscription of a tab; a message without is for all subscriptions of its stream. */
@@ -21,7 +21,7 @@ export interface Address {
   id: number;
 }
 
-/** What the hub says to tabs. */
+/** A message of the hub to tabs. */
 export type HubMessage =
   /** There is a new hub, which knows of no subscription. */
   | { type: 'hello' }
@@ -29,10 +29,11 @@ export type HubMessage =
   | { type: 'state'; state: ConnectionState }
   /** Records behind this offset follow. */
   | { type: 'begin'; to: Address; offset: string }
-  | { type: 'record'; to?: Address; record: StreamRecord }
+  /** With the length of the data in characters, which a hub of an earlier version does not tell. */
+  | { type: 'record'; to?: Address; record: StreamRecord; chars?: number }
   | { type: 'stop'; stream: string }
   | { type: 'end'; to?: Address; end: End }
-  | { type: 'refused'; stream: string; status: number; code: string; message: string };
+  | { type: 'refused'; to?: Address; stream: string; status: number; code: string; message: string };
 
 /** The names of a group of tabs that share one connection. */
 export const namesOf = (group: string) => ({

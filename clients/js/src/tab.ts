@@ -2,9 +2,10 @@ import { EnckeError } from './error.js';
 import { Following } from './following.js';
 import { lead } from './hub.js';
 import { Inbox } from './inbox.js';
+import { notify } from './notify.js';
 import type { Token } from './origin.js';
 import { randomId } from './random-id.js';
-import { holdLock, namesOf, type HubMessage, type TabMessage, type Want } from './tab-messages.js';
+import { holdLock, namesOf, type Address, type HubMessage, type TabMessage } from './tab-messages.js';
 import type { End, EndReason, From, StreamRecord, SubscriberCallbacks } from './types.js';
 
 export interface SharedSubscribeOptions<Message = any> extends Omit<SubscriberCallbacks<Message>, 'onGap'> {
@@ -34,6 +35,8 @@ export interface SharedSubscription<Message = any> extends AsyncIterable<StreamR
 
 /** The most records that wait for the consumer of a tab. */
 export const WAITING_RECORDS_MAX = 10_000;
+/** The most characters of their data, unless a single record has more. */
+export const WAITING_CHARS_MAX = 4 * 2 ** 20;
 /** A worker that does not lead after this time is not there, or waits behind a tab that leads. */
 const WORKER_MS_MAX = 10_000;
 
@@ -42,33 +45,29 @@ export class Tab {
   readonly #id = randomId();
   readonly #subscriptions = new Map<number, TabSubscription>();
   readonly #broadcast: BroadcastChannel;
-  /** The hub can learn of the end of this tab. */
-  #isReady = false;
+  /** Resolves when the hub can learn of the end of this tab, and rejects where the page may have no lock. */
+  readonly #ready: Promise<void>;
   #lastId = 0;
 
   constructor(group: string, base: string, { worker, token }: SharedSubscribeOptions) {
     const names = namesOf(group);
     this.#broadcast = new BroadcastChannel(names.broadcast);
     this.#broadcast.onmessage = ({ data }) => this.#receive(data as HubMessage, token);
-    void holdLock(names.tabLock(this.#id)).then(() => {
-      this.#isReady = true;
-      for (const subscription of this.#subscriptions.values()) this.#post(subscription.want(this.#id));
-      startHub(group, base, worker);
-    });
+    this.#ready = holdLock(names.tabLock(this.#id)).then(() => startHub(group, base, worker));
   }
 
   subscribe<Message>(options: SharedSubscribeOptions<Message>): SharedSubscription<Message> {
     const id = ++this.#lastId;
-    const { stream } = options;
-    const leave = () => this.#isReady && this.#post({ type: 'leave', tab: this.#id, id, stream });
-    const subscription = new TabSubscription<Message>(id, options, {
-      join: () => this.#isReady && this.#post(subscription.want(this.#id)),
-      leave,
-      remove: () => this.#subscriptions.delete(id) && leave(),
+    const subscription = new TabSubscription<Message>({ tab: this.#id, id }, options, {
+      post: (message) => this.#post(message),
+      remove: () => this.#subscriptions.delete(id),
     });
     this.#subscriptions.set(id, subscription);
-    if (this.#isReady) this.#post(subscription.want(this.#id));
     if (options.signal?.aborted) subscription.close();
+    this.#ready.then(
+      () => subscription.join(),
+      (error) => subscription.fail(error),
+    );
     return subscription;
   }
 
@@ -77,17 +76,14 @@ export class Tab {
   }
 
   #receive(message: HubMessage, token?: Token): void {
-    if (message.type === 'ask') return void this.#sayToken(message.ask, token);
+    if (message.type === 'ask') return void this.#answer(message.ask, token);
     for (const [id, subscription] of [...this.#subscriptions]) {
-      if (message.type === 'hello') {
-        if (this.#isReady) this.#post(subscription.want(this.#id));
-      } else if (!('to' in message) || !message.to || (message.to.tab === this.#id && message.to.id === id)) {
-        subscription.receive(message);
-      }
+      if (message.type === 'hello') subscription.rejoin();
+      else if (!('to' in message) || !message.to || (message.to.tab === this.#id && message.to.id === id)) subscription.receive(message);
     }
   }
 
-  async #sayToken(ask: string, token?: Token): Promise<void> {
+  async #answer(ask: string, token?: Token): Promise<void> {
     try {
       this.#post({ type: 'token', ask, token: typeof token === 'function' ? await token() : token });
     } catch {
@@ -109,43 +105,52 @@ function startHub(group: string, base: string, isWanted = true): void {
   };
   if (!isWanted || !globalThis.SharedWorker) return wait();
   const url = new URL('./shared-worker.js', import.meta.url);
-  const worker = new SharedWorker(url, { type: 'module', name: JSON.stringify({ group, base }) });
-  worker.onerror = wait;
-  worker.port.onmessage = wait; // It leads.
+  try {
+    const worker = new SharedWorker(url, { type: 'module', name: JSON.stringify({ group, base }) });
+    worker.onerror = wait;
+    worker.port.onmessage = wait; // It leads.
+  } catch {
+    return wait(); // The script is of another origin, or a policy of the page refuses it.
+  }
   setTimeout(wait, WORKER_MS_MAX);
 }
 
 interface TabAccess {
-  join: () => void;
-  leave: () => void;
+  post: (message: TabMessage) => void;
   remove: () => void;
+}
+
+interface Waiting<Message> {
+  item: StreamRecord<Message> | End;
+  chars: number;
 }
 
 /** A subscription of this tab, which one hub after the other serves. */
 class TabSubscription<Message = any> extends Following<Message> implements SharedSubscription<Message> {
-  readonly #id: number;
+  readonly #address: Address;
   readonly #options: SharedSubscribeOptions<Message>;
   readonly #tab: TabAccess;
   readonly #abort = () => this.close();
   /** The offset behind the last record that was received. */
   #received?: string;
-  /** The hub has begun to send everything behind `#received`. Broadcasts before that are for other tabs. */
-  #isAdmitted = false;
-  /** The subscription has left the hub until no record waits. */
-  #isPaused = false;
+  /**
+   * `new` until the tab is ready. `joining` until the hub has begun to send everything behind `#received`: broadcasts before that are for other
+   * tabs. `paused`: it has left the hub until no record waits.
+   */
+  #state: 'new' | 'joining' | 'live' | 'paused' | 'over' = 'new';
   #waiting = 0;
-  #isOver = false;
-  readonly #inbox = new Inbox<StreamRecord<Message> | End, StreamRecord<Message>>({
-    open: (item) => ('why' in item ? this.#end(item) : this.#open(item)),
-    onEmpty: () => this.#isPaused && this.#resume(),
+  #waitingChars = 0;
+  readonly #inbox = new Inbox<Waiting<Message>, StreamRecord<Message>>({
+    open: ({ item, chars }) => ('why' in item ? this.#end(item) : this.#open(item, chars)),
+    onEmpty: () => this.#state === 'paused' && this.#join(),
     onLeave: () => this.close(),
-    onError: (error) => this.#finish(error),
+    onError: (error) => this.fail(error),
   });
 
-  constructor(id: number, options: SharedSubscribeOptions<Message>, tab: TabAccess) {
+  constructor(address: Address, options: SharedSubscribeOptions<Message>, tab: TabAccess) {
     const { onRecord, signal } = options;
     super(options);
-    this.#id = id;
+    this.#address = address;
     this.#options = options;
     this.#tab = tab;
     if (onRecord) void this.#inbox.deliver(onRecord);
@@ -157,68 +162,80 @@ class TabSubscription<Message = any> extends Following<Message> implements Share
   }
 
   close(): void {
-    this.#finish();
+    this.fail();
   }
 
-  want(tab: string): Want {
-    this.#isAdmitted = false;
-    const { stream, from, last } = this.#options;
-    return { type: 'want', tab, id: this.#id, stream, from, last, offset: this.#received };
+  /** The tab is ready. */
+  join(): void {
+    if (this.#state === 'new') this.#join();
+  }
+
+  /** There is another hub. A paused subscription joins it when no record waits. */
+  rejoin(): void {
+    if (this.#state === 'joining' || this.#state === 'live') this.#join();
   }
 
   receive(message: Exclude<HubMessage, { type: 'hello' | 'ask' }>): void {
     const { type } = message;
-    if (type === 'state') return this.#options.onState?.(message.state);
-    if (this.#isPaused) return;
+    if (type === 'state') return notify(this.#options.onState, message.state);
+    if (this.#state === 'paused') return;
     if (type === 'begin') {
-      this.#isAdmitted = true;
+      this.#state = 'live';
       this.#received ??= message.offset;
       this.position ??= message.offset;
       return;
     }
     if (streamOf(message) !== this.#options.stream) return;
-    if (type === 'refused') return this.#finish(new EnckeError(message.status, message.code, message.message));
-    if (!this.#isAdmitted) return;
-    if (type === 'record') this.#record(message.record);
-    else if (type === 'stop') this.#options.onStop?.(message.stream);
-    else if (type === 'end') this.#inbox.push(message.end); // Messages of other tabs come here, too.
+    if (type === 'refused') return this.fail(new EnckeError(message.status, message.code, message.message));
+    if (this.#state !== 'live') return;
+    if (type === 'record') this.#record(message.record, message.chars);
+    else if (type === 'stop') notify(this.#options.onStop, message.stream);
+    else if (type === 'end') this.#inbox.push({ item: message.end, chars: 0 }); // Messages of other tabs come here, too.
   }
 
-  #record(record: StreamRecord<Message>): void {
-    if (record.nextOffset <= this.#received!) return;
-    if (this.#waiting === WAITING_RECORDS_MAX) {
-      this.#isPaused = true;
-      return this.#tab.leave();
-    }
-    this.#received = record.nextOffset;
-    this.#waiting += 1;
-    this.#inbox.push(record);
-  }
-
-  #open(record: StreamRecord<Message>): StreamRecord<Message> {
-    this.#waiting -= 1;
-    this.position = record.nextOffset;
-    return record;
-  }
-
-  #resume(): void {
-    this.#isPaused = false;
-    this.#received = this.position;
-    this.#tab.join();
-  }
-
-  #end(end: End): undefined {
-    this.noteEnd(end);
-    this.#finish();
-  }
-
-  #finish(error?: unknown): void {
-    if (this.#isOver) return;
-    this.#isOver = true;
+  /** Ends the subscription, with an error or without. */
+  fail(error?: unknown): void {
+    if (this.#state === 'over') return;
+    if (this.#state !== 'new') this.#leave();
+    this.#state = 'over';
     this.#options.signal?.removeEventListener('abort', this.#abort);
     this.#tab.remove();
     this.settle(error);
     this.#inbox.end(error);
+  }
+
+  #join(): void {
+    this.#state = 'joining';
+    const { stream, from, last } = this.#options;
+    this.#tab.post({ type: 'want', ...this.#address, stream, from, last, offset: this.#received });
+  }
+
+  #leave(): void {
+    this.#tab.post({ type: 'leave', ...this.#address, stream: this.#options.stream });
+  }
+
+  #record(record: StreamRecord<Message>, chars = 0): void {
+    if (record.nextOffset <= this.#received!) return;
+    if (this.#waiting === WAITING_RECORDS_MAX || (this.#waiting && this.#waitingChars + chars > WAITING_CHARS_MAX)) {
+      this.#state = 'paused';
+      return this.#leave();
+    }
+    this.#received = record.nextOffset;
+    this.#waiting += 1;
+    this.#waitingChars += chars;
+    this.#inbox.push({ item: record, chars });
+  }
+
+  #open(record: StreamRecord<Message>, chars: number): StreamRecord<Message> {
+    this.#waiting -= 1;
+    this.#waitingChars -= chars;
+    this.position = record.nextOffset;
+    return record;
+  }
+
+  #end(end: End): undefined {
+    this.noteEnd(end);
+    this.fail();
   }
 }
 

@@ -135,6 +135,8 @@ test('a slow consumer of a tab bounds what waits, and misses nothing', TIMEOUT, 
   await hub.post(...records.slice(1));
   await hub.heard('leave', 1);
   assert.equal((await hub.heard('want', 1)).length, 1);
+  // Another hub learns of it when no record waits.
+  await hub.post({ type: 'hello' });
   await tab.page.evaluate(() => {
     globalThis.isFree = true;
     outcomes.shift().resolve();
@@ -144,7 +146,145 @@ test('a slow consumer of a tab bounds what waits, and misses nothing', TIMEOUT, 
   await hub.post(begin(bound + 1), records.at(-1));
   await tab.called(bound + 2);
   assert.deepEqual(await tab.calls(), numbers(bound + 2).map((index) => index + 1));
+  assert.equal((await hub.heard('want', 2)).length, 2);
   await context.close();
+});
+
+test('what waits in a tab is bounded by its characters, too', TIMEOUT, async () => {
+  const context = await browser.newContext();
+  const hub = await openHub(context, ` ${BASE}`);
+  const tab = await openTab(context, { base: BASE, stream: 'a' });
+  const bound = await tab.page.evaluate(async () => (await import('/dist/tab.js')).WAITING_CHARS_MAX);
+  const [{ tab: name, id }] = await hub.heard('want', 1);
+  const begin = (number) => ({ type: 'begin', to: { tab: name, id }, offset: offset(number) });
+  await hub.post(begin(0), recordOf(1));
+  await tab.called(1);
+  // One that is larger than the bound waits alone.
+  await hub.post({ ...recordOf(2), chars: bound + 1 }, { ...recordOf(3), chars: 1 });
+  await hub.heard('leave', 1);
+  for (const count of [1, 2]) {
+    await tab.settle('resolve');
+    if (count === 1) await tab.called(2);
+  }
+  const [, again] = await hub.heard('want', 2);
+  assert.equal(again.offset, offset(2));
+  await hub.post(begin(2), { ...recordOf(3), chars: 1 });
+  await tab.called(3);
+  assert.deepEqual(await tab.calls(), [1, 2, 3]);
+  await context.close();
+});
+
+test('a slow tab misses nothing when the tab with the connection is closed', TIMEOUT, async () => {
+  await server.create('slow-tab');
+  const context = await browser.newContext();
+  const options = { base: server.url, stream: 'slow-tab' };
+  const first = await openTab(context, options);
+  await waitFor('it leads', () => first.page.evaluate(async () => (await navigator.locks.query()).held.some(({ name }) => name.startsWith('encke-hub:'))));
+  const slow = await openTab(context, options);
+  const fast = await openTab(context, options);
+  await fast.page.evaluate(() => (globalThis.isFree = true));
+  const bound = await slow.page.evaluate(async () => (await import('/dist/tab.js')).WAITING_RECORDS_MAX);
+  await slow.page.evaluate(() => {
+    globalThis.left = new Promise((resolve) => {
+      const { postMessage } = BroadcastChannel.prototype;
+      BroadcastChannel.prototype.postMessage = function (message) {
+        postMessage.call(this, message);
+        if (message.type === 'leave') resolve();
+      };
+    });
+  });
+  const count = bound + 500;
+  for (let next = 0; next < count; next += 100) await Promise.all(numbers(100).map((index) => server.append('slow-tab', next + index)));
+  await slow.page.evaluate(() => left);
+  await first.page.close();
+  // The next hub serves the others, while the slow tab is paused.
+  await server.append('slow-tab', count);
+  await fast.called(count + 1);
+  await slow.page.evaluate(() => {
+    globalThis.isFree = true;
+    outcomes.shift().resolve();
+  });
+  const stored = await server.read('slow-tab');
+  assert.equal(stored.length, count + 1);
+  for (const tab of [slow, fast]) {
+    await tab.called(count + 1);
+    assert.deepEqual(await tab.calls(), stored);
+  }
+  await context.close();
+});
+
+test('an error of `onState` reaches no other subscription of the tab', TIMEOUT, async () => {
+  const context = await browser.newContext();
+  const hub = await openHub(context, ` ${BASE}`);
+  const tab = await openTab(context, { base: BASE, stream: 'a' });
+  await hub.heard('want', 1);
+  const errors = [];
+  tab.page.on('pageerror', ({ message }) => errors.push(message));
+  await tab.page.evaluate(async (BASE) => {
+    const { subscribe } = await import('/dist/shared.js');
+    globalThis.states = [];
+    const throwIt = () => {
+      throw new Error('a mistake of the page');
+    };
+    for (const onState of [throwIt, (state) => states.push(state)]) subscribe({ base: BASE, worker: false, stream: 'b', onState, onRecord() {} });
+  }, BASE);
+  await hub.heard('want', 3);
+  await hub.post({ type: 'state', state: 'live' });
+  await waitFor('the state', () => tab.page.evaluate(() => states.length === 1));
+  await waitFor('the report', () => errors.length === 1);
+  assert.deepEqual(errors, ['a mistake of the page']);
+  await context.close();
+});
+
+test('a page that may start no SharedWorker, and one that may have no lock', TIMEOUT, async () => {
+  await server.create('no-worker');
+  await server.append('no-worker', 0);
+  const context = await browser.newContext();
+  const options = { base: server.url, stream: 'no-worker', worker: true };
+  await context.addInitScript(() => {
+    globalThis.SharedWorker = class {
+      constructor() {
+        throw new DOMException('a script of another origin', 'SecurityError');
+      }
+    };
+  });
+  const tab = await openTab(context, options);
+  await tab.called(1);
+  await context.addInitScript(() => {
+    LockManager.prototype.request = () => Promise.reject(new DOMException('no storage', 'SecurityError'));
+  });
+  const other = await openTab(context, options);
+  await waitFor('the end', async () => (await other.page.evaluate(() => globalThis.end)) === 'no storage');
+  await context.close();
+});
+
+test('a sandboxed frame has a connection of its own', TIMEOUT, async () => {
+  const context = await browser.newContext();
+  const page = await openPage(context);
+  // The frame is of no origin, so that it may load modules only where the server allows it.
+  const open = await Server.start({ args: ['--cors-origins', '*'] });
+  await open.create('sandbox');
+  await open.append('sandbox', 0);
+  await page.route('**/dist/*', async (route) => {
+    const response = await route.fetch();
+    await route.fulfill({ response, headers: { ...response.headers(), 'access-control-allow-origin': '*' } });
+  });
+  await page.evaluate(([base, module]) => {
+    globalThis.heard = [];
+    globalThis.onmessage = ({ data }) => heard.push(data);
+    const frame = document.createElement('iframe');
+    frame.sandbox = 'allow-scripts';
+    frame.srcdoc = `<script type="module">
+      import { subscribe } from '${module}';
+      const options = { base: '${base}', stream: 'sandbox', from: '-1', onRecord: ({ messages }) => parent.postMessage(messages, '*') };
+      subscribe(options).closed.catch((error) => parent.postMessage(error.message, '*'));
+    <\/script>`;
+    document.body.append(frame);
+  }, [open.url, new URL('/dist/shared.js', page.url()).href]);
+  await waitFor('the record', () => page.evaluate(() => heard.length > 0));
+  assert.deepEqual(await page.evaluate(() => heard), [[0]]);
+  await context.close();
+  await open.end();
 });
 
 test('a tab takes over when the SharedWorker ends before the tabs', TIMEOUT, async () => {
