@@ -30,6 +30,8 @@ class Store implements ResumableStreamStore {
   readonly #producerTimeout: number;
   /** The writers that this store has acquired and not finalized, by the ids of their streams. */
   readonly #writers = new Map<string, ExclusiveWriter>();
+  /** The writers of streams that another store has acquired, while calls are under way. */
+  readonly #foreign = new Map<string, { writer: Promise<ExclusiveWriter>; calls: number }>();
 
   constructor({ prefix = 'assistant-stream', ttlMs = TTL_MS, producerTimeout = PRODUCER_TIMEOUT_S, ...server }: EnckeResumableStreamStoreOptions) {
     this.#server = server;
@@ -50,10 +52,8 @@ class Store implements ResumableStreamStore {
 
   append: ResumableStreamStore['append'] = async (streamId, chunk, lease) => {
     const bytes = new Uint8Array(chunk); // The caller may fill its buffer again.
-    const writer = await this.#writerOf(streamId, lease);
-    if (!bytes.length) return;
     try {
-      await writer.append(bytes);
+      await this.#withWriter(streamId, lease, async (writer) => bytes.length && (await writer.append(bytes)));
     } catch (error) {
       throw storeError(error, streamId);
     }
@@ -61,9 +61,10 @@ class Store implements ResumableStreamStore {
 
   finalize: ResumableStreamStore['finalize'] = async (streamId, status, message = 'Stream errored', lease) => {
     try {
-      const writer = await this.#writerOf(streamId, lease);
-      this.#forget(streamId, writer);
-      await (status === 'done' ? writer.close('done') : writer.close('failed', { error: shortened(message) }));
+      await this.#withWriter(streamId, lease, (writer) => {
+        this.#forget(streamId, writer);
+        return status === 'done' ? writer.close('done') : writer.close('failed', { error: shortened(message) });
+      });
       return true;
     } catch (error) {
       const refusal = storeError(error, streamId);
@@ -104,11 +105,23 @@ class Store implements ResumableStreamStore {
     throw new Error(typeof state?.metadata.error === 'string' ? state.metadata.error : 'Stream errored');
   }
 
-  /** The writer of a lease, or without a lease the one that the stream has. */
-  async #writerOf(streamId: string, lease?: ResumableStreamLease): Promise<ExclusiveWriter> {
-    const stream = this.#nameOf(streamId);
+  /** Calls `operation` with the writer of a lease, or without a lease with the one that the stream has. Calls at one time have one writer, which keeps their order. */
+  async #withWriter(streamId: string, lease: ResumableStreamLease | undefined, operation: (writer: ExclusiveWriter) => Promise<unknown>): Promise<void> {
     const acquired = this.#writers.get(streamId);
-    if (acquired && (!lease || acquired.id === lease.token)) return acquired;
+    if (acquired && (!lease || acquired.id === lease.token)) return void (await operation(acquired));
+    const key = `${streamId} ${lease?.token}`;
+    let foreign = this.#foreign.get(key);
+    if (!foreign) this.#foreign.set(key, (foreign = { writer: this.#foreignWriter(streamId, lease), calls: 0 }));
+    foreign.calls += 1;
+    try {
+      await operation(await foreign.writer);
+    } finally {
+      if ((foreign.calls -= 1) === 0) this.#foreign.delete(key);
+    }
+  }
+
+  async #foreignWriter(streamId: string, lease?: ResumableStreamLease): Promise<ExclusiveWriter> {
+    const stream = this.#nameOf(streamId);
     const state = await stateOf(this.#server, stream);
     const { writer } = state?.metadata ?? {};
     if (!state || typeof writer !== 'string') throw new Error(`Stream not found: ${streamId}`);

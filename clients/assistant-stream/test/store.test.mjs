@@ -69,6 +69,17 @@ test('a reader goes on behind any chunk', TIMEOUT, async () => {
   }
 });
 
+test('chunks at the same time through a store that has not acquired the stream keep their order', TIMEOUT, async () => {
+  const [store, other] = [storeOf(), storeOf()];
+  const { lease } = await store.acquireLease('foreign');
+  const chunks = numbers(20).map((number) => `${number} `);
+  const appends = chunks.map((chunk) => other.append('foreign', bytes(chunk), lease));
+  const isDone = other.finalize('foreign', 'done', undefined, lease);
+  await Promise.all(appends);
+  assert.equal(await isDone, true);
+  assert.deepEqual(await readerOf(storeOf().read('foreign', '', never)).all(), chunks);
+});
+
 test('of callers at the same time one makes the stream', TIMEOUT, async () => {
   const sources = numbers(5).map(() => sourceOf(CHUNKS));
   const streams = await Promise.all(sources.map(({ make }) => contextOf().run('at-once', make)));

@@ -1,4 +1,4 @@
-import type { EnckeError, EndReason } from '@encke/client';
+import { EnckeError, type EndReason } from '@encke/client';
 import type { ExclusiveWriter } from './claim/exclusive-writer.js';
 
 /** The most characters of chunks that are appended together. A larger chunk is an append of its own. */
@@ -29,11 +29,13 @@ export class AnswerWriter {
 
   /** Closes the stream behind all chunks. Rejects if the stream does not have them all, unless a reader has stopped it. */
   async end(reason: EndReason): Promise<void> {
-    await this.#appending;
     try {
+      await this.#appending;
       if (this.refusal) throw this.refusal;
       await this.#writer.close(this.#isStopRequested ? 'stopped' : reason);
     } catch (error) {
+      const { status, code } = error as EnckeError;
+      if (code === 'tail_differs') throw new EnckeError(status, code, 'another answer of this id has replaced this one');
       if (!isStopped(error as EnckeError)) throw error;
     } finally {
       this.#writer.release();
@@ -42,8 +44,9 @@ export class AnswerWriter {
 
   async #append(): Promise<void> {
     while (this.#waiting.length && !this.refusal) {
-      const chunks = this.#waiting.splice(0, countUpTo(this.#waiting, APPEND_CHARS_MAX));
       try {
+        // A chunk that is no string throws.
+        const chunks = this.#waiting.splice(0, countUpTo(this.#waiting, APPEND_CHARS_MAX));
         if (await this.#writer.append(JSON.stringify(chunks))) this.#stop();
       } catch (error) {
         this.#stop(error as EnckeError);

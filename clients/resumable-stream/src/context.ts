@@ -42,7 +42,7 @@ export function createResumableStreamContext(options: ResumableStreamContextOpti
   const nameOf = (streamId: string) => streamName(keyPrefix, streamId);
 
   function begin(writer: ExclusiveWriter, makeStream: () => ReadableStream<string>): ReadableStream<string> {
-    const { readable, written } = writeAnswer(writer, readerOf(makeStream));
+    const { readable, written } = writeAnswer(writer, readerOf(makeStream), producerTimeout * 1_000);
     written.catch(() => {}); // Readers learn it.
     waitUntil?.(written);
     return readable;

@@ -1,3 +1,4 @@
+import { EnckeError } from '@encke/client';
 import { AnswerWriter } from './answer-writer.js';
 import type { ExclusiveWriter } from './claim/exclusive-writer.js';
 
@@ -9,8 +10,8 @@ export interface WrittenAnswer {
   written: Promise<void>;
 }
 
-/** Writes the chunks of a source to a stream. */
-export function writeAnswer(writer: ExclusiveWriter, source: ReadableStreamDefaultReader<string>): WrittenAnswer {
+/** Writes the chunks of a source to a stream. Its reader fails if they are not written `waitMs` after the last one: the server is away. */
+export function writeAnswer(writer: ExclusiveWriter, source: ReadableStreamDefaultReader<string>, waitMs: number): WrittenAnswer {
   const answer = new AnswerWriter(writer, () => void source.cancel(answer.refusal).catch(() => {}));
   let written = Promise.resolve();
   let isLeft = false;
@@ -36,14 +37,19 @@ export function writeAnswer(writer: ExclusiveWriter, source: ReadableStreamDefau
     } catch (error) {
       failure = { error };
     }
+    const timer = setTimeout(() => {
+      if (!isLeft) controller.error(failure?.error ?? new EnckeError(0, 'not_stored', 'the server is away, and may not have the whole answer'));
+      isLeft = true;
+    }, waitMs);
     try {
       await answer.end(failure ? 'failed' : 'done');
     } catch (error) {
       failure ??= { error };
       throw error;
     } finally {
+      clearTimeout(timer);
       // Behind the end of the response a serverless function may stop, and a stream that is open then has no end.
-      if (failure) controller.error(failure.error);
+      if (failure && !isLeft) controller.error(failure.error);
       else if (!isLeft) controller.close();
     }
   }

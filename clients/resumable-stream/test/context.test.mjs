@@ -301,3 +301,37 @@ test('30 answers at a time, with two readers each, over kill -9', TIMEOUT, async
     for (const reader of readers) assert.deepEqual(await reader.all(), chunks);
   }
 });
+
+test('a chunk that is no string ends the answer for the first reader, and its stream is abandoned', TIMEOUT, async () => {
+  const short = contextOf({ producerTimeout: 1 });
+  const first = await short.resumableStream('no-string', () => new ReadableStream({
+    start(controller) {
+      controller.enqueue(undefined);
+    },
+  }));
+  await assert.rejects(textOf(first), TypeError);
+  await waitFor('no heartbeat keeps it open', async () => (await short.hasExistingStream('no-string')) === 'DONE');
+});
+
+test('an answer that another one of its id replaces ends with an error that says so', TIMEOUT, async () => {
+  const [old, next] = [new Source(CHUNKS), new Source(CHUNKS)];
+  const first = new Reader(await context.createNewResumableStream('replaced', old.make));
+  old.say(1);
+  await first.has(1);
+  const second = await context.createNewResumableStream('replaced', next.make);
+  old.finish();
+  await assert.rejects(first.all(), /another answer of this id has replaced this one/);
+  next.finish();
+  assert.equal(await textOf(second), TEXT);
+});
+
+test('the first reader waits a bounded time for a server that is away', TIMEOUT, async () => {
+  const source = new Source(CHUNKS);
+  const first = new Reader(await contextOf({ producerTimeout: 2 }).resumableStream('away', source.make));
+  source.say(1);
+  await first.has(1);
+  await server.restart('kill', async () => {
+    source.finish();
+    await assert.rejects(first.all(), { code: 'not_stored' });
+  });
+});
