@@ -147,7 +147,7 @@ export class Channel {
     this.#socket = socket;
     socket.onopen = () => {
       if (socket !== this.#socket) return;
-      if (token === undefined) this.#opened();
+      if (token == null) this.#opened();
       else this.#authenticate(token);
     };
     socket.onmessage = ({ data }) => {
@@ -269,7 +269,7 @@ export class Channel {
   async #renew(): Promise<void> {
     const socket = this.#socket;
     const token = await this.#token().catch(() => undefined);
-    if (token !== undefined && socket && socket === this.#socket) this.#authenticate(token);
+    if (token != null && socket && socket === this.#socket) this.#authenticate(token);
   }
 
   #sendNew(message: Record<string, any>): number {

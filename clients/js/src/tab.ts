@@ -66,7 +66,7 @@ export class Tab {
     if (options.signal?.aborted) subscription.close();
     this.#ready.then(
       () => subscription.join(),
-      (error) => subscription.fail(error),
+      (error) => subscription.finish(error),
     );
     return subscription;
   }
@@ -144,7 +144,7 @@ class TabSubscription<Message = any> extends Following<Message> implements Share
     open: ({ item, chars }) => ('why' in item ? this.#end(item) : this.#open(item, chars)),
     onEmpty: () => this.#state === 'paused' && this.#join(),
     onLeave: () => this.close(),
-    onError: (error) => this.fail(error),
+    onError: (error) => this.finish(error),
   });
 
   constructor(address: Address, options: SharedSubscribeOptions<Message>, tab: TabAccess) {
@@ -162,7 +162,7 @@ class TabSubscription<Message = any> extends Following<Message> implements Share
   }
 
   close(): void {
-    this.fail();
+    this.finish();
   }
 
   /** The tab is ready. */
@@ -186,7 +186,7 @@ class TabSubscription<Message = any> extends Following<Message> implements Share
       return;
     }
     if (streamOf(message) !== this.#options.stream) return;
-    if (type === 'refused') return this.fail(new EnckeError(message.status, message.code, message.message));
+    if (type === 'refused') return this.finish(new EnckeError(message.status, message.code, message.message));
     if (this.#state !== 'live') return;
     if (type === 'record') this.#record(message.record, message.chars);
     else if (type === 'stop') notify(this.#options.onStop, message.stream);
@@ -194,7 +194,7 @@ class TabSubscription<Message = any> extends Following<Message> implements Share
   }
 
   /** Ends the subscription, with an error or without. */
-  fail(error?: unknown): void {
+  finish(error?: unknown): void {
     if (this.#state === 'over') return;
     if (this.#state !== 'new') this.#leave();
     this.#state = 'over';
@@ -235,7 +235,7 @@ class TabSubscription<Message = any> extends Following<Message> implements Share
 
   #end(end: End): undefined {
     this.noteEnd(end);
-    this.fail();
+    this.finish();
   }
 }
 
