@@ -80,7 +80,7 @@ export class Worker {
     if (options.onError) this.stopped.catch(() => {}); // `onError` has it.
   }
 
-  /** Asks for no further job, and resolves when those that run, or are on their way, are done and acknowledged. */
+  /** Ends the polls. Resolves when the jobs that run or are on their way are done and acknowledged. */
   stop(): Promise<void> {
     this.#stopping.abort();
     return this.stopped;

@@ -1,6 +1,10 @@
 // A tab of a group in Chromium: its one consumer, its bounded queue, and the hub that takes over when the worker ends.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { launchChromium } from '../../../../tests/web/browser/chromium.mjs';
 import { waitFor } from '../../../../tests/web/wait.mjs';
@@ -261,14 +265,15 @@ test('a page that may start no SharedWorker, and one that may have no lock', TIM
 test('a sandboxed frame has a connection of its own', TIMEOUT, async () => {
   const context = await browser.newContext();
   const page = await openPage(context);
-  // The frame is of no origin, so that it may load modules only where the server allows it.
   const open = await Server.start({ args: ['--cors-origins', '*'] });
   await open.create('sandbox');
   await open.append('sandbox', 0);
-  await page.route('**/dist/*', async (route) => {
-    const response = await route.fetch();
-    await route.fulfill({ response, headers: { ...response.headers(), 'access-control-allow-origin': '*' } });
+  // The frame is of no origin, so that it may load modules only where their server allows it.
+  const modules = createServer(async ({ url }, response) => {
+    const headers = { 'Content-Type': 'text/javascript', 'Access-Control-Allow-Origin': '*' };
+    response.writeHead(200, headers).end(await readFile(join(import.meta.dirname, '../..', url)));
   });
+  await once(modules.listen(0, '127.0.0.1'), 'listening');
   await page.evaluate(([base, module]) => {
     globalThis.heard = [];
     globalThis.onmessage = ({ data }) => heard.push(data);
@@ -280,10 +285,12 @@ test('a sandboxed frame has a connection of its own', TIMEOUT, async () => {
       subscribe(options).closed.catch((error) => parent.postMessage(error.message, '*'));
     <\/script>`;
     document.body.append(frame);
-  }, [open.url, new URL('/dist/shared.js', page.url()).href]);
+  }, [open.url, `http://127.0.0.1:${modules.address().port}/dist/shared.js`]);
   await waitFor('the record', () => page.evaluate(() => heard.length > 0));
   assert.deepEqual(await page.evaluate(() => heard), [[0]]);
   await context.close();
+  modules.closeAllConnections();
+  modules.close();
   await open.end();
 });
 
