@@ -19,10 +19,16 @@ export function copyOfBytes(value: unknown): Uint8Array<ArrayBuffer> | undefined
   return /^(Shared)?ArrayBuffer$/.test(tagOf(value)) ? new Uint8Array(value as ArrayBuffer).slice() : undefined;
 }
 
-/** The JSON of a value. `JSON.stringify` returns `undefined` for functions, and writes bytes, blobs, maps and sets as objects that lack their content. */
+/**
+ * The JSON of a value. `JSON.stringify` returns `undefined` for functions, and writes objects that are neither plain, arrays nor of a `toJSON` (such as
+ * maps, streams and errors) without their content, and bytes as objects of numbers.
+ */
 export function jsonOf(value: unknown): string {
-  const text = JSON.stringify(value, (_, part: unknown) => {
-    if (ArrayBuffer.isView(part) || /^((Shared)?ArrayBuffer|Blob|File|(Weak)?(Map|Set)|Promise)$/.test(tagOf(part))) throw notJson(part);
+  const text = JSON.stringify(value, function (this: any, key: string, part: unknown) {
+    // `part` is behind `toJSON`, which a Buffer has, too.
+    const whole = this[key];
+    const isContainer = typeof whole !== 'object' || !whole || typeof whole.toJSON === 'function' || /^(Object|Array|Number|String|Boolean)$/.test(tagOf(whole));
+    if (!isContainer || ArrayBuffer.isView(whole)) throw notJson(whole);
     return part;
   }) as string | undefined;
   if (text === undefined) throw notJson(value);

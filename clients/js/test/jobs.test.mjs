@@ -113,14 +113,14 @@ test('a job is the data of its call, and what no content can carry is refused', 
   const buffer = Uint8Array.of(1, 1);
   const posted = pool.post(buffer);
   buffer.fill(2);
-  const results = [new Map([[1, 2]]), { deep: [Uint8Array.of(1)] }, () => 1];
+  const results = [new Map([[1, 2]]), { deep: [Uint8Array.of(1)] }, () => 1, { deep: Buffer.of(1) }, new URLSearchParams('a=1'), new Error('lost'), new ReadableStream()];
   const worker = work(pool, 'ann', ({ data }) => (data instanceof Uint8Array ? data : results[data]));
   assert.deepEqual(await pool.wait(await posted), Uint8Array.of(1, 1));
   const refused = await create('refused-results', { attempts: 1 });
   const other = work(refused, 'ann', ({ data }) => results[data]);
   for (const [index, result] of results.entries()) {
     await assert.rejects(pool.post(result), TypeError);
-    await assert.rejects(refused.wait(await refused.post(index)), /JSON has no (Map|Uint8Array|Function)/);
+    await assert.rejects(refused.wait(await refused.post(index)), /JSON has no (Map|Uint8Array|Function|URLSearchParams|Error|ReadableStream)/);
   }
   await assert.rejects(pool.post({ a: 1 }, { contentType: 'image/png' }), /image\/png is a string, bytes or a Blob, not Object/);
   await Promise.all([worker, other].map((worker) => worker.stop()));
