@@ -162,7 +162,7 @@ class Forks(unittest.TestCase):
         with encke.Encke(repeated.url, retry=encke.Retry(0.01, 0.01, 0)) as client:
             ids = set()
             for _ in range(2):
-                with self.assertRaises(encke.SharedProducerError) as raised:
+                with self.assertRaises(encke.ProducerInUseError) as raised:
                     client.append("chat/1", 1, content_type="application/json")
                 self.assertTrue(raised.exception.may_be_done)
                 self.assertIn("chat/1", str(raised.exception))

@@ -96,6 +96,8 @@ def prepared(http: Union[httpx.Client, httpx.AsyncClient], options: Options, req
     headers = dict(request.headers)
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
+    if request.closes and not options.http2:
+        headers["Connection"] = "close"
     timeout = httpx.Timeout(options.timeout_s, read=request.timeout_s or options.timeout_s)
     return http.build_request(request.method, request.target, headers=headers, content=request.body, timeout=timeout)
 

@@ -56,12 +56,20 @@ class UncertainProducerError(EnckeError):
         super().__init__(0, "uncertain", "the last append of this producer may have been made; continue with a higher epoch")
 
 
-class SharedProducerError(EnckeError):
+class ProducerInUseError(EnckeError):
     """Another writer uses the id of this client's producer: its append has the number of this one, which may not be stored."""
 
     def __init__(self, stream: str, producer: str) -> None:
         message = f"another writer uses the producer {producer} at the stream {stream!r}: the append was acknowledged as a repetition"
-        super().__init__(0, "shared_producer", message)
+        super().__init__(0, "producer_in_use", message)
+        self.may_be_done = True
+
+
+class NotEnckeError(EnckeError):
+    """A response that the protocol does not promise: another program than the server has sent it. `code` is `not_encke`."""
+
+    def __init__(self, status: int, url: str, why: str) -> None:
+        super().__init__(status, "not_encke", f"the response from {url} is not the server's: {why}")
         self.may_be_done = True
 
 
@@ -110,13 +118,6 @@ def refusal(status: int, headers: httpx.Headers, body: bytes) -> EnckeError:
     if code == "stale_epoch":
         return StaleEpochError(status, code, message)
     return BY_STATUS.get(status, EnckeError)(status, code, message)
-
-
-def not_encke(status: int, url: str, why: str) -> EnckeError:
-    """The error for a response that the protocol does not promise: another program than the server has sent it."""
-    error = EnckeError(status, "not_encke", f"the response from {url} is not the server's: {why}")
-    error.may_be_done = True
-    return error
 
 
 # The code of a refusal that does not say one, as that of a proxy.

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
-from .errors import EnckeError, GoneError, not_encke
+from .errors import EnckeError, GoneError, NotEnckeError
 from .options import Backoff
 from .steps import (
     BAD_REQUEST,
+    FOREIGN_RESPONSES_MAX,
     FOREVER,
     LOST_BY_PROXY,
     REFUSED_FOR_NOW,
@@ -241,6 +242,8 @@ class Follower:
         self._is_open = False
         self._backoff = Backoff(caller.options.retry, FOREVER)
         self._is_renewed = False
+        self._foreign = 0
+        self._was_live = False
 
     def next(self) -> Steps[Optional[Record]]:
         """The next record; none when all streams have ended."""
@@ -262,10 +265,14 @@ class Follower:
                     self._is_open = False
                     yield Close()
                 return None
-            if self._is_open:
-                yield from self._receive()
-            else:
-                yield from self._connect()
+            try:
+                yield from self._receive() if self._is_open else self._connect()
+            except NotEnckeError as error:
+                # A follower that has had a response of the server waits until the server is back.
+                self._foreign += 1
+                if self._foreign >= FOREIGN_RESPONSES_MAX and not self._was_live:
+                    raise
+                yield from self._wait(error)
 
     def _connect(self) -> Steps[None]:
         if self.feed.is_gone is not None:
@@ -277,7 +284,7 @@ class Follower:
             self._url = shown(outcome.url)
             if content_type.partition(";")[0].strip() != LINES_TYPE:
                 yield Close()
-                raise not_encke(200, self._url, f"its type is {content_type!r}, not {LINES_TYPE}")
+                raise NotEnckeError(200, self._url, f"its type is {content_type!r}, not {LINES_TYPE}")
             self._lines = Lines()
             self._is_open = True
             self._is_renewed = False
@@ -294,7 +301,7 @@ class Follower:
             self.feed.is_ended = True
             return
         if answer.status < BAD_REQUEST:
-            raise not_encke(answer.status, shown(answer.url), "its status is not 200")
+            raise NotEnckeError(answer.status, shown(answer.url), "its status is not 200")
         if answer.status == UNAUTHORIZED and not self._is_renewed:
             self._is_renewed = yield from self._caller.renew(token)
             if self._is_renewed:
@@ -324,7 +331,7 @@ class Follower:
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 self._is_open = False
                 yield Close()
-                raise not_encke(200, self._url, f"a line can't be read, {error!r}") from error
+                raise NotEnckeError(200, self._url, f"a line can't be read, {error!r}") from error
         elif not self.feed.is_ended and self.feed.is_gone is None:
             yield from self._wait(outcome or "the response ended")
 
@@ -333,6 +340,7 @@ class Follower:
             self.feed.disconnect(line["disconnect"].get("why", ""), line["disconnect"].get("resumable", True))
         elif self.feed.line(line):
             self._backoff.reset()
+            self._was_live = True
 
     def _wait(self, why: object, retry_after: Optional[str] = None) -> Steps[None]:
         wait = self._backoff.wait(retry_after)

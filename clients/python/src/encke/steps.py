@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, urlencode
 
 import httpx
 
-from .errors import HTTP_ERROR, EnckeError, UnreachableError, not_encke, refusal
+from .errors import HTTP_ERROR, EnckeError, NotEnckeError, UnreachableError, refusal
 from .options import Backoff, Options
 
 T = TypeVar("T")
@@ -38,6 +38,8 @@ class Request:
     token: Optional[str] = field(default=None, repr=False)
     # The address of a redirect, instead of the path and the query.
     url: Optional[str] = field(default=None, repr=False)
+    # Whether the connection is closed behind the response.
+    closes: bool = False
 
     def __str__(self) -> str:
         return f"{self.method} {unquote(self.path)}"
@@ -163,16 +165,15 @@ class Caller:
             if not (isinstance(outcome, Answer) and MULTIPLE_CHOICES <= outcome.status < BAD_REQUEST):
                 return outcome
             redirects += 1
-            if redirects > REDIRECTS_MAX:
-                raise not_encke(outcome.status, shown(outcome.url), f"more than {REDIRECTS_MAX} redirects in a row are not followed")
-            step = replace(step, request=replace(step.request, url=redirected(outcome)))
+            step = replace(step, request=replace(step.request, url=redirected(outcome, redirects)))
 
     def call(self, call: Call[T]) -> Steps[T]:
         """Makes a call, and repeats it as far as it may be repeated."""
         give_up_s = self.options.retry.give_up_s if call.give_up_s is None else call.give_up_s
         backoff = Backoff(self.options.retry, give_up_s)
         may_be_done = renewed = False
-        cuts = 0
+        cuts = foreign = 0
+        error: EnckeError
         try:
             while True:
                 own_token = call.request.token
@@ -186,14 +187,23 @@ class Caller:
                         if renewed:
                             continue
                     if outcome.status < BAD_REQUEST or (may_be_done and outcome.status in call.done_before):
-                        return parsed(call, outcome)
-                    error = outcome.error()
-                    again = outcome.status in REFUSED_FOR_NOW and error.code not in call.final
-                    if error.code == HTTP_ERROR and outcome.status >= SERVER_ERROR:
-                        # A proxy responds. By 4xx it would have refused the request before it forwards it.
-                        may_be_done = True
-                        again = call.repeatable and (again or outcome.status in LOST_BY_PROXY)
-                    retry_after = outcome.headers.get("Retry-After")
+                        try:
+                            return parsed(call, outcome)
+                        except NotEnckeError as unexpected:
+                            # It may answer an earlier request on this connection, which would then answer each request with the one before.
+                            error = unexpected
+                            foreign += 1
+                            call = replace(call, request=replace(call.request, closes=True))
+                            may_be_done = True
+                            again = call.repeatable and foreign < FOREIGN_RESPONSES_MAX
+                    else:
+                        error, retry_after = outcome.error(), outcome.headers.get("Retry-After")
+                        again = outcome.status in REFUSED_FOR_NOW and error.code not in call.final
+                        # By 4xx a proxy refuses the request before it forwards it.
+                        is_of_proxy = error.code == HTTP_ERROR and outcome.status >= SERVER_ERROR
+                        if is_of_proxy or (error.code in UNCERTAIN and not (error.code == UNCONFIRMED and retry_after)):
+                            may_be_done = True
+                            again = call.repeatable and (again or outcome.status in LOST_BY_PROXY)
                 else:
                     error = unreachable(outcome)
                     if not is_unsent(outcome):
@@ -216,25 +226,26 @@ def parsed(call: Call[T], answer: Answer) -> T:
     """The meaning of a response, which is the server's only if it has what the protocol promises."""
     if answer.status < BAD_REQUEST and answer.status not in call.statuses:
         statuses = " or ".join(map(str, sorted(call.statuses)))
-        raise not_encke(answer.status, shown(answer.url), f"its status is not {statuses}")
+        raise NotEnckeError(answer.status, shown(answer.url), f"its status is not {statuses}")
     try:
         return call.parse(answer)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         why = f"it has no {error}" if isinstance(error, KeyError) else f"its body can't be read, {error}"
-        raise not_encke(answer.status, shown(answer.url), why) from error
+        raise NotEnckeError(answer.status, shown(answer.url), why) from error
 
 
-def redirected(answer: Answer) -> str:
-    """The address of a redirect that may be followed with a token: of the same origin, or of its host over https."""
+def redirected(answer: Answer, number: int) -> str:
+    """The address of the `number`th redirect in a row, if a token may follow it: of the same origin, or of its host over https."""
     location, here, to = answer.headers.get(LOCATION, ""), answer.url, "an invalid address"
     with contextlib.suppress(httpx.InvalidURL, ValueError):
         target = here.join(location)
         to = shown(target) if location else "no address"
         is_upgrade = (here.scheme, target.scheme) == ("http", "https")
         is_same = target.host == here.host and (is_upgrade or (target.scheme, target.port) == (here.scheme, here.port))
-        if location and is_same and answer.status in REDIRECTS_FOLLOWED:
+        if location and is_same and answer.status in REDIRECTS_FOLLOWED and number <= REDIRECTS_MAX:
             return str(target)
-    why = f"{shown(here)} redirects to {to}; only 307 and 308 to the same origin or to its host over https are followed"
+    allowed = f"only {REDIRECTS_MAX} redirects in a row by 307 or 308, to the same origin or to its host over https, are followed"
+    why = f"{shown(here)} redirects to {to}; {allowed}"
     error = EnckeError(answer.status, "redirected", why)
     error.may_be_done = True
     raise error
@@ -289,6 +300,11 @@ SERVER_ERROR = 500
 UNAUTHORIZED = 401
 # The server has done nothing, and says when to come again.
 REFUSED_FOR_NOW = {429, 503}
+# Refusals of requests that may have been carried out; of the last one only without `Retry-After`.
+UNCONFIRMED = "unconfirmed"
+UNCERTAIN = {"internal", "log_failed", "no_dispatcher", UNCONFIRMED}
+# Responses of something else than Encke, after which a call fails.
+FOREIGN_RESPONSES_MAX = 5
 # A proxy had no response from the server: the request may have been carried out.
 LOST_BY_PROXY = {502, 504}
 # A larger body is not sent again after this number of cuts.

@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional, Union, cast
 
 import httpx
 
-from .errors import EnckeError, GoneError, NotFoundError, SharedProducerError
+from .errors import EnckeError, GoneError, NotFoundError, ProducerInUseError
 from .producer import Producer
 from .steps import BAD_REQUEST, SERVER_ERROR, Answer, Call, Caller, Request, Steps, path
 
@@ -272,7 +272,7 @@ class Writers:
                 appended = yield from self._append(stream, content_type, body, producer, if_match)
                 if_match = appended.next_offset if if_match is not None else None
             return appended
-        except SharedProducerError:
+        except ProducerInUseError:
             self.forget(stream)
             raise
         except (NotFoundError, GoneError) as error:
@@ -365,13 +365,18 @@ def array(messages: list[bytes]) -> bytes:
 
 def appended(answer: Answer, stream: str, producer: Producer) -> Appended:
     made = Appended(next_offset(answer), answer.status == NO_CONTENT, is_true(answer.headers, "Encke-Stop-Requested"))
+    epoch, seq = int(answer.headers["Producer-Epoch"]), int(answer.headers["Producer-Seq"])
+    if epoch != producer.epoch or seq < producer.next_seq:
+        raise ValueError(f"it acknowledges the append {seq} of the epoch {epoch}")
     if made.repeated and not answer.is_repetition and not producer.is_named:
-        raise SharedProducerError(stream, producer.id)
+        raise ProducerInUseError(stream, producer.id)
     return made
 
 
 def next_offset(answer: Answer) -> str:
     offset: str = answer.headers["Stream-Next-Offset"]
+    if not offset:
+        raise KeyError("Stream-Next-Offset")
     return offset
 
 
