@@ -160,6 +160,12 @@ class Scripted:
         self._server.server_close()
 
 
+def acknowledged(received: Received, status: int = HTTPStatus.OK, offset: str = "1") -> Reply:
+    """The server's response to an append, which repeats its number."""
+    number = {name: received.fields[name] for name in ("Producer-Epoch", "Producer-Seq")}
+    return Reply(status, {"Stream-Next-Offset": offset, **number})
+
+
 def always(reply: Reply) -> Callable[[Received], Reply]:
     return lambda _: reply
 

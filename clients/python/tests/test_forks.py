@@ -10,7 +10,7 @@ import traceback
 import unittest
 from collections.abc import Callable, Iterator
 
-from rig import PATIENCE_S, Reply, Scripted, Server
+from rig import PATIENCE_S, Scripted, Server, acknowledged
 
 import encke
 
@@ -157,7 +157,7 @@ class Forks(unittest.TestCase):
         self.assertEqual(self.client.read(STREAM).data, [0, 2])
 
     def test_a_repetition_of_what_was_never_sent_is_an_error(self) -> None:
-        repeated = Scripted(lambda _: Reply(204, {"Stream-Next-Offset": "1"}))
+        repeated = Scripted(lambda request: acknowledged(request, 204))
         self.addCleanup(repeated.close)
         with encke.Encke(repeated.url, retry=encke.Retry(0.01, 0.01, 0)) as client:
             ids = set()

@@ -181,7 +181,12 @@ class Values(unittest.TestCase):
         closed = errors.refusal(409, httpx.Headers({"Encke-End-Reason": "done"}), b'{"error":{"code":"closed","message":"m"}}')
         differs = errors.refusal(412, httpx.Headers({"Stream-Next-Offset": "7"}), b'{"error":{"code":"tail_differs","message":"m"}}')
         made: list[Exception] = [closed, differs, encke.RetryLater(7, "later"), encke.InvalidSignatureError("old")]
-        made += [encke.UncertainProducerError(), encke.ProducerInUseError("s", "p"), encke.UnreachableError("m")]
+        made += [
+            encke.UncertainProducerError(),
+            encke.ProducerInUseError("s", "p"),
+            encke.UnreachableError("m"),
+            errors.NotEnckeError(200, "u", "m"),
+        ]
         made += [kind(400, "code", "message") for kind in kinds if kind.__init__ is encke.EnckeError.__init__]
         self.assertGreaterEqual({type(error) for error in made}, {*kinds})
         for error in made:

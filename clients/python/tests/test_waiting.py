@@ -12,12 +12,11 @@ import unittest
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from rig import PATIENCE_S, Received, Reply, Scripted, Server, always, wait_until
+from rig import PATIENCE_S, Received, Reply, Scripted, Server, acknowledged, always, wait_until
 
 import encke
 
 CALLS = 40
-MADE = Reply(200, {"Stream-Next-Offset": "1"})
 # Signals while a thread makes calls, some of them while it has a lock of the pool of connections.
 SIGNALS = 300
 
@@ -35,8 +34,8 @@ class Waiting(unittest.TestCase):
         self.addCleanup(self.client.close)
         self.name = self._testMethodName
 
-    def scripted(self, reply: Reply) -> Scripted:
-        server = Scripted(always(reply))
+    def scripted(self, reply: Callable[[Received], Reply]) -> Scripted:
+        server = Scripted(reply)
         self.addCleanup(server.close)
         return server
 
@@ -111,7 +110,7 @@ class Waiting(unittest.TestCase):
         self.assertEqual(self.client.read(other).data, [*range(SIGNALS)])
 
     def test_an_append_waits_for_an_earlier_one_for_a_time(self) -> None:
-        server = self.scripted(MADE)
+        server = self.scripted(acknowledged)
         retry = encke.Retry(0.01, 0.01, 0.1)
         client = encke.Encke(server.url, retry=retry)
         self.addCleanup(client.close)
@@ -195,7 +194,7 @@ class Waiting(unittest.TestCase):
         return asyncio.run(run())
 
     def test_a_token_that_does_not_come_holds_no_call(self) -> None:
-        server = self.scripted(Reply(204))
+        server = self.scripted(always(Reply(204)))
         is_over = threading.Event()
         begun = threading.Event()
         made = 0
