@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import json
 import os
 import re
 import shutil
@@ -164,6 +165,12 @@ def acknowledged(received: Received, status: int = HTTPStatus.OK, offset: str = 
     """The server's response to an append, which repeats its number."""
     number = {name: received.fields[name] for name in ("Producer-Epoch", "Producer-Seq")}
     return Reply(status, {"Stream-Next-Offset": offset, **number})
+
+
+def problem(status: int, code: str, **fields: str) -> Reply:
+    """A refusal of the server."""
+    body = json.dumps({"status": status, "error": {"code": code, "message": "of the test"}}).encode()
+    return Reply(status, {"Content-Type": "application/problem+json", **fields}, body)
 
 
 def always(reply: Reply) -> Callable[[Received], Reply]:

@@ -6,18 +6,19 @@ import asyncio
 import itertools
 import ssl
 import tempfile
+import threading
 import unittest
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from rig import PATIENCE_S, RETRY, Received, Reply, Scripted, Server, acknowledged, always, fixed_port
+from rig import PATIENCE_S, RETRY, Received, Reply, Scripted, Server, acknowledged, always, fixed_port, problem, wait_until
 from test_access import write_certificate
 
 import encke
 from encke.options import RETRY_AFTER_S_MAX, Backoff
 from encke.steps import FOREIGN_RESPONSES_MAX, LARGE_BODY_BYTES, LARGE_UPLOADS_MAX, REDIRECTS_MAX
 
-TOKEN = "a secret token"
+TOKEN = "a-secret-token"
 HTML = Reply(200, {"Content-Type": "text/html", "Date": "Mon, 01 Jan 2024 00:00:00 GMT"}, b"<html>Please log in</html>")
 REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
 
@@ -83,7 +84,7 @@ class Responses(unittest.TestCase):
             server = self.scripted(always(reply))
             client = self.client(server.url)
             for name, use in calls.items():
-                if (name, reply.status) == ("work", 204):  # There is no job.
+                if name == "work":  # Workers wait for the server.
                     continue
                 with self.subTest(name, status=reply.status):
                     sent = len(server.received)
@@ -97,6 +98,15 @@ class Responses(unittest.TestCase):
         with encke.Encke(server.url, retry=encke.Retry(0.01, 0.01, 0)) as client:
             error = self.refused(lambda client: client.append("s", "a", content_type="text/plain"), client)
         self.assertEqual((error.code, error.may_be_done), ("unreachable", True))
+        replies = [Reply(503, {"Content-Encoding": "gzip"}, b"no gzip")]
+
+        async def follow() -> object:
+            async with encke.AsyncEncke(server.url, retry=encke.Retry(0.01, 0.01, PATIENCE_S)) as client:
+                return (await client.follow("s").__anext__()).data
+
+        line = Reply(200, {"Content-Type": "application/x-ndjson"}, b'{"offset":"1","data":5}\n')
+        server.reply = lambda _: replies.pop() if replies else line
+        self.assertEqual(asyncio.run(follow()), 5)
 
     def test_a_page_of_another_server_is_no_success_with_asyncio(self) -> None:
         server = self.scripted(always(HTML))
@@ -262,6 +272,102 @@ class Responses(unittest.TestCase):
             posts = self.scripted(always(Reply(status)))
             self.assertEqual(self.refused(lambda client: client.post("p", 1), self.client(posts.url)).status, status)
             self.assertEqual(len(posts.received), 1)
+
+    def test_an_append_whose_refusal_is_uncertain_is_made_once(self) -> None:
+        server = Server()
+        self.addCleanup(server.remove)
+        refusals: list[Reply] = []
+
+        def carried_out_and_refused(request: Received) -> Reply:
+            reply = server.forward(request)
+            return refusals.pop() if refusals else reply
+
+        proxy = self.scripted(carried_out_and_refused)
+        with server.client() as client, encke.Encke(proxy.url, retry=encke.Retry(0.01, 0.01, 0)) as impatient:
+            client.create("s")
+            client.create_pool("p")
+            for code in ("unconfirmed", "no_dispatcher"):
+                refusals.append(problem(503, code))
+                self.assertTrue(self.client(proxy.url).append("s", code, content_type="application/json").repeated)
+            for code, status in (("unconfirmed", 503), ("no_dispatcher", 503), ("internal", 500)):
+                with self.subTest(code):
+                    producer = encke.Producer(code)
+
+                    def append(data: str, producer: encke.Producer = producer) -> object:
+                        return impatient.append("s", data, producer=producer, content_type="application/json")
+
+                    refusals.append(problem(status, code))
+                    with self.assertRaises(encke.EnckeError) as raised:
+                        append("named")
+                    self.assertEqual((raised.exception.code, raised.exception.may_be_done), (code, True))
+                    with self.assertRaises(encke.UncertainProducerError):
+                        append("another")
+                    before = len(proxy.received)
+                    refusals.append(problem(status, code))
+                    error = self.refused(lambda client: client.post("p", 1), self.client(proxy.url))
+                    self.assertEqual((error.code, error.may_be_done, len(proxy.received) - before), (code, True, 1))
+            self.assertEqual(client.read("s").data, ["unconfirmed", "no_dispatcher", *["named"] * 3])
+
+    def test_an_error_of_another_server_in_json_is_no_refusal_of_encke(self) -> None:
+        body = b'{"error":{"code":502,"message":"Bad Gateway","status":"UNAVAILABLE"}}'
+        of_text = b'{"error":{"code":"closed","message":"for the night"}}'
+        for content_type, sent in (("application/json", body), ("application/problem+json", body), ("application/json", of_text)):
+            server = self.scripted(always(Reply(502, {"Content-Type": content_type}, sent)))
+            client = encke.Encke(server.url, retry=encke.Retry(0.01, 0.01, 0))
+            self.addCleanup(client.close)
+            with self.subTest(content_type, body=sent):
+                error = self.refused(lambda client: client.append("s", b"1", content_type="text/plain"), client)
+                self.assertEqual((error.code, error.may_be_done), ("http_error", True))
+                server.reply = acknowledged
+                client.append("s", b"2", content_type="text/plain")
+                # Another body has another number.
+                self.assertEqual([request.fields["Producer-Epoch"] for request in server.received], ["0", "1"])
+
+    def test_workers_and_followers_wait_for_the_end_of_foreign_responses(self) -> None:
+        server = Server()
+        self.addCleanup(server.remove)
+        foreign: list[Reply] = []
+
+        def reply(request: Received) -> Reply:
+            return foreign.pop() if foreign else server.forward(request)
+
+        proxy = self.scripted(reply)
+        server.raw("PUT", "/v1/pool/p", b'{"type":"claim"}')
+        for kind in (HTML, Reply(500), Reply(521)):
+            with self.subTest(kind.status):
+                client = self.client(proxy.url)
+                worker = encke.Worker(client, "p", f"w{kind.status}", lambda job: job.data, poll_s=1)
+                thread = threading.Thread(target=worker.run)
+                foreign[:] = [kind] * (FOREIGN_RESPONSES_MAX + 1)
+                with self.assertLogs("encke", "WARNING") as logs:
+                    thread.start()
+                    wait_until(lambda logs=logs: len(logs.output) > FOREIGN_RESPONSES_MAX)  # type: ignore[misc]
+                posted = client.post("p", "a", wait_s=30)
+                worker.stop()
+                thread.join(PATIENCE_S)
+                self.assertFalse(thread.is_alive())
+                assert posted.result is not None
+            if kind.status == 521:  # Followers wait after it from the beginning, as after 502.
+                continue
+            with self.subTest("follow", status=kind.status):
+                first, last = (
+                    Reply(200, {"Content-Type": "application/x-ndjson"}, b'{"offset":"%d","data":%d}\n' % (n, n)) for n in range(2)
+                )
+                replies = iter([first, *[kind] * (FOREIGN_RESPONSES_MAX + 1), last])
+                line = self.scripted(lambda _, replies=replies: next(replies))  # type: ignore[misc]
+                with self.client(line.url).follow("s") as records, self.assertLogs("encke", "WARNING") as logs:
+                    self.assertEqual([next(records).data, next(records).data], [0, 1])
+                self.assertGreater(len(logs.output), FOREIGN_RESPONSES_MAX)
+                # A follower that has had no line raises.
+                with self.assertRaises(encke.EnckeError):
+                    next(self.client(self.scripted(always(kind)).url).follow("s"))
+
+    def test_statuses_of_a_content_delivery_network(self) -> None:
+        for status in (520, 521, 522, 523, 524):
+            replies = [Reply(status)]
+            server = self.scripted(lambda request, replies=replies: replies.pop() if replies else acknowledged(request, 204))  # type: ignore[misc]
+            with self.subTest(status):
+                self.assertTrue(self.client(server.url).append("s", b"1", content_type="text/plain").repeated)
 
     def test_an_error_names_the_stream_and_has_the_server_s_message(self) -> None:
         server = Server()

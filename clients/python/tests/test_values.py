@@ -22,6 +22,7 @@ from encke import errors, pools
 from encke.steps import Open, RenewToken, Request, Send
 
 SECRET = "a-very-secret-token"
+PROBLEM = {"Content-Type": "application/problem+json"}
 # Bodies that another type could be read from, with the type of their job and the value that it means.
 TYPED: list[tuple[bytes, str, object]] = [
     (b"[65,66]", "application/json", [65, 66]),
@@ -43,7 +44,7 @@ TYPED: list[tuple[bytes, str, object]] = [
 
 
 def not_found() -> None:
-    error = errors.refusal(404, httpx.Headers(), b'{"error":{"code":"not_found","message":"there is no such stream"}}')
+    error = errors.refusal(404, httpx.Headers(PROBLEM), b'{"error":{"code":"not_found","message":"there is no such stream"}}')
     error.request, error.may_be_done = "GET /v1/stream/s", True
     raise error
 
@@ -178,8 +179,10 @@ class Values(unittest.TestCase):
     def test_errors_are_copied_with_all_that_they_have(self) -> None:
         kinds = [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, encke.EnckeError)]
         self.assertGreaterEqual(len(kinds), 8)
-        closed = errors.refusal(409, httpx.Headers({"Encke-End-Reason": "done"}), b'{"error":{"code":"closed","message":"m"}}')
-        differs = errors.refusal(412, httpx.Headers({"Stream-Next-Offset": "7"}), b'{"error":{"code":"tail_differs","message":"m"}}')
+        closed = errors.refusal(409, httpx.Headers({**PROBLEM, "Encke-End-Reason": "done"}), b'{"error":{"code":"closed","message":"m"}}')
+        differs = errors.refusal(
+            412, httpx.Headers({**PROBLEM, "Stream-Next-Offset": "7"}), b'{"error":{"code":"tail_differs","message":"m"}}'
+        )
         made: list[Exception] = [closed, differs, encke.RetryLater(7, "later"), encke.InvalidSignatureError("old")]
         made += [
             encke.UncertainProducerError(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any, Optional, TypeVar
 
@@ -57,10 +58,16 @@ class UncertainProducerError(EnckeError):
 
 
 class ProducerInUseError(EnckeError):
-    """Another writer uses the id of this client's producer: its append has the number of this one, which may not be stored."""
+    """The server has had the number of an append before: by another writer with this producer, or by a proxy that repeats requests.
+
+    The record may be stored.
+    """
 
     def __init__(self, stream: str, producer: str) -> None:
-        message = f"another writer uses the producer {producer} at the stream {stream!r}: the append was acknowledged as a repetition"
+        message = (
+            f"an append to stream {stream!r}, sent once, was acknowledged as a repetition: another writer uses the producer {producer}, "
+            "or a proxy has repeated the request; the record may be stored"
+        )
         super().__init__(0, "producer_in_use", message)
         self.may_be_done = True
 
@@ -102,11 +109,12 @@ def refusal(status: int, headers: httpx.Headers, body: bytes) -> EnckeError:
     # The response to HEAD has no body.
     code = CODES.get(status, HTTP_ERROR)
     message = body[:TEXT_MAX].decode("utf-8", "replace") or httpx.codes.get_reason_phrase(status)
-    try:
-        error = json.loads(body)["error"]
-        code, message = str(error["code"]), str(error["message"])
-    except (ValueError, KeyError, TypeError):
-        pass
+    if headers.get("Content-Type", "").partition(";")[0].strip().lower() == PROBLEM_TYPE:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            error = json.loads(body)["error"]
+            # Other servers have a number as the code.
+            if isinstance(error["code"], str) and isinstance(error["message"], str):
+                code, message = error["code"], error["message"]
     if code == "closed":
         closed = StreamClosedError(status, code, message)
         closed.end_reason = headers.get("Encke-End-Reason")
@@ -120,6 +128,8 @@ def refusal(status: int, headers: httpx.Headers, body: bytes) -> EnckeError:
     return BY_STATUS.get(status, EnckeError)(status, code, message)
 
 
+# The type of the body of every refusal of the server.
+PROBLEM_TYPE = "application/problem+json"
 # The code of a refusal that does not say one, as that of a proxy.
 HTTP_ERROR = "http_error"
 BY_STATUS = {404: NotFoundError, 410: GoneError}

@@ -29,6 +29,7 @@ from .steps import (
     Request,
     Sleep,
     Steps,
+    is_foreign,
     is_passing,
     shown,
     unreachable,
@@ -267,11 +268,12 @@ class Follower:
                 return None
             try:
                 yield from self._receive() if self._is_open else self._connect()
-            except NotEnckeError as error:
-                # A follower that has had a response of the server waits until the server is back.
+            except EnckeError as error:
                 self._foreign += 1
-                if self._foreign >= FOREIGN_RESPONSES_MAX and not self._was_live:
+                # A follower that has had a line of the server waits until the server is back.
+                if not is_foreign(error) or (self._foreign >= FOREIGN_RESPONSES_MAX and not self._was_live):
                     raise
+                log.warning("following %s: %s", self.feed.names, error)
                 yield from self._wait(error)
 
     def _connect(self) -> Steps[None]:

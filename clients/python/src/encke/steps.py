@@ -7,6 +7,7 @@ steps with blocking calls and `aio.py` with coroutines, so the rules for repetit
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import ssl
 from collections.abc import Generator, Mapping, Sequence
@@ -19,6 +20,7 @@ import httpx
 from .errors import HTTP_ERROR, EnckeError, NotEnckeError, UnreachableError, refusal
 from .options import Backoff, Options
 
+log = logging.getLogger("encke")
 T = TypeVar("T")
 
 
@@ -171,6 +173,7 @@ class Caller:
         """Makes a call, and repeats it as far as it may be repeated."""
         give_up_s = self.options.retry.give_up_s if call.give_up_s is None else call.give_up_s
         backoff = Backoff(self.options.retry, give_up_s)
+        is_patient = give_up_s == FOREVER
         may_be_done = renewed = False
         cuts = foreign = 0
         error: EnckeError
@@ -195,15 +198,14 @@ class Caller:
                             foreign += 1
                             call = replace(call, request=replace(call.request, closes=True))
                             may_be_done = True
-                            again = call.repeatable and foreign < FOREIGN_RESPONSES_MAX
+                            again = call.repeatable and (is_patient or foreign < FOREIGN_RESPONSES_MAX)
                     else:
                         error, retry_after = outcome.error(), outcome.headers.get("Retry-After")
                         again = outcome.status in REFUSED_FOR_NOW and error.code not in call.final
-                        # By 4xx a proxy refuses the request before it forwards it.
-                        is_of_proxy = error.code == HTTP_ERROR and outcome.status >= SERVER_ERROR
-                        if is_of_proxy or (error.code in UNCERTAIN and not (error.code == UNCONFIRMED and retry_after)):
+                        if is_foreign(error) or is_uncertain(error, retry_after):
                             may_be_done = True
-                            again = call.repeatable and (again or outcome.status in LOST_BY_PROXY)
+                            again = again or outcome.status in LOST_BY_PROXY or (is_patient and is_foreign(error))
+                            again = again and call.repeatable
                 else:
                     error = unreachable(outcome)
                     if not is_unsent(outcome):
@@ -215,11 +217,22 @@ class Caller:
                 wait = backoff.wait(retry_after) if again else None
                 if wait is None:
                     raise error
+                log.log(logging.WARNING if is_patient and is_foreign(error) else logging.DEBUG, "%s is sent again: %s", call.request, error)
                 yield Sleep(wait)
         except EnckeError as error:
             error.request = str(call.request)
             error.may_be_done = error.may_be_done or may_be_done
             raise
+
+
+def is_foreign(error: EnckeError) -> bool:
+    """Whether something else than Encke has responded. A proxy may have forwarded the request; those that it refuses by 4xx it has not."""
+    return isinstance(error, NotEnckeError) or (error.code == HTTP_ERROR and error.status >= SERVER_ERROR)
+
+
+def is_uncertain(error: EnckeError, retry_after: Optional[str]) -> bool:
+    """Whether the server may have carried out a request that it refuses."""
+    return error.code in UNCERTAIN or (error.code == UNCONFIRMED and not retry_after)
 
 
 def parsed(call: Call[T], answer: Answer) -> T:
@@ -300,13 +313,14 @@ SERVER_ERROR = 500
 UNAUTHORIZED = 401
 # The server has done nothing, and says when to come again.
 REFUSED_FOR_NOW = {429, 503}
-# Refusals of requests that may have been carried out; of the last one only without `Retry-After`.
+# Codes of refused requests that may have been carried out.
+UNCERTAIN = {"internal", "log_failed", "no_dispatcher"}
+# The same, but not with `Retry-After`.
 UNCONFIRMED = "unconfirmed"
-UNCERTAIN = {"internal", "log_failed", "no_dispatcher", UNCONFIRMED}
-# Responses of something else than Encke, after which a call fails.
+# Responses of something else than Encke, after which a call fails. Workers, and followers that had a line, wait for the server.
 FOREIGN_RESPONSES_MAX = 5
-# A proxy had no response from the server: the request may have been carried out.
-LOST_BY_PROXY = {502, 504}
+# A proxy had no response from the server: the request may have been carried out. Those above 511 are of content delivery networks.
+LOST_BY_PROXY = {502, 504, *range(520, 525)}
 # A larger body is not sent again after this number of cuts.
 LARGE_BODY_BYTES = 2 << 20
 LARGE_UPLOADS_MAX = 3
