@@ -136,7 +136,7 @@ class Tls(unittest.TestCase):
                             self.assertEqual((next(of_one).data, next(of_several).data), (number, number))
                         client.close_stream(name)
                         self.assertEqual(([*of_one], [*of_several]), ([], []))
-                    with client._here.connections.use() as http:
+                    with client._process_session.connections.use() as http:
                         response = http.get("/v1/stream")
                     self.assertEqual(response.http_version, "HTTP/2" if http2 else "HTTP/1.1")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import threading
@@ -143,6 +144,71 @@ class Forks(unittest.TestCase):
             for thread in threads:
                 thread.join()
         self.assertEqual(self.client.read(STREAM).data.count("child"), FORKS)
+
+    def test_a_follower_that_is_closed_or_dropped_in_a_child(self) -> None:
+        self.client.append(STREAM, 0)
+        with self.client._process_session.connections.use() as http:
+            pool = http._transport._pool  # type: ignore[attr-defined]
+        with self.client.follow(STREAM) as records:
+            next(records)
+            followers = [self.client.follow(STREAM) for _ in range(2)]
+            for follower in followers:
+                next(follower)
+            held, ended = threading.Event(), threading.Event()
+
+            def hold() -> None:
+                # As a thread that uses the pool during the fork.
+                with pool._optional_thread_lock:
+                    held.set()
+                    ended.wait(PATIENCE_S)
+
+            def drop() -> None:
+                followers.clear()
+                gc.collect()
+
+            def next_and_drop() -> None:
+                next(followers[0])
+                drop()
+
+            thread = threading.Thread(target=hold)
+            thread.start()
+            self.assertTrue(held.wait(PATIENCE_S))
+            children = [in_child(body) for body in (records.close, drop, lambda: next(records), next_and_drop)]
+            try:
+                self.server.raw("POST", f"/v1/stream/{STREAM}", b"[1]", Content_Type="application/json")
+                self.assertEqual([ends_well(child) for child in children], [True] * 4)
+            finally:
+                ended.set()
+                thread.join()
+            # The connections of this process are as before.
+            self.assertEqual([next(follower).data for follower in (records, *followers)], [1] * 3)
+
+    def test_a_fork_within_an_append(self) -> None:
+        for producer in (None, encke.Producer("forking")):
+            statuses: list[int] = []
+
+            def messages(statuses: list[int] = statuses) -> Iterator[str]:
+                yield "first"
+                child = os.fork()
+                if child:
+                    statuses.append(os.waitpid(child, 0)[1])
+                yield "parent" if child else "child"
+
+            with self.subTest(producer), self.server.client() as client:
+                name = f"{STREAM}/{producer is None}"
+                client.create(name, "text/plain")
+                parent = os.getpid()
+                try:
+                    client.append_all(name, messages(), producer=producer)
+                except BaseException as error:
+                    if os.getpid() != parent:
+                        os._exit(0 if isinstance(error, RuntimeError) else 1)
+                    raise
+                finally:
+                    if os.getpid() != parent:
+                        os._exit(2)
+                self.assertEqual(statuses, [0])
+                self.assertEqual(client.read(name).text, "firstparent")
 
     def test_a_producer_with_a_name_is_refused_in_a_child(self) -> None:
         producer = encke.Producer("upload")

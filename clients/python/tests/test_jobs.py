@@ -16,9 +16,10 @@ import unittest
 from pathlib import Path
 from queue import Queue
 
-from rig import Server, wait_until
+from rig import Received, Reply, Scripted, Server, wait_until
 
 import encke
+from encke.steps import FOREIGN_RESPONSES_MAX
 
 JOBS = 60
 # Workers that are killed while they have a job, one after the other.
@@ -90,6 +91,54 @@ class Jobs(unittest.TestCase):
             result = self.client.post(self.pool, data, wait_s=60).result
             assert result is not None
             self.assertEqual(result.data, 3)
+
+    def test_a_handler_that_raises_stop_iteration(self) -> None:
+        self.client.create_pool(self.pool, attempts=1)
+        self.running(encke.Worker(self.client, self.pool, "w", lambda _: next(iter(()))))
+        for _ in range(2):
+            with self.assertRaises(encke.EnckeError) as raised:
+                self.client.post(self.pool, 1, wait_s=60)
+            self.assertIn("StopIteration", raised.exception.message)
+
+        async def run() -> None:
+            async with self.server.async_client() as client:
+                # No coroutine function: it raises before there is anything to wait for.
+                worker = encke.AsyncWorker(client, self.pool, "a", lambda _: next(iter(())))
+                running = asyncio.ensure_future(worker.run())
+                ended = await asyncio.gather(*(client.post(self.pool, 1, wait_s=60) for _ in range(4)), return_exceptions=True)
+                self.assertEqual([getattr(error, "code", error) for error in ended], ["job_failed"] * 4)
+                self.assertFalse(running.done())
+                worker.stop()
+                await running
+
+        asyncio.run(run())
+
+    def test_a_page_is_no_extension(self) -> None:
+        self.client.create_pool(self.pool, ack_ms=2000, attempts=1)
+        pages: list[Reply] = []
+
+        def reply(request: Received) -> Reply:
+            if "/extend" in request.path and len(pages) < FOREIGN_RESPONSES_MAX - 1:
+                pages.append(Reply(200, {"Content-Type": "text/html"}, b"<html>"))
+                return pages[-1]
+            return self.server.forward(request)
+
+        proxy = Scripted(reply)
+        self.addCleanup(proxy.close)
+        extended = threading.Event()
+
+        def handler(job: encke.Job) -> str:
+            # A true extension comes only behind the pages.
+            wait_until(lambda: len(pages) == FOREIGN_RESPONSES_MAX - 1)
+            wait_until(lambda: sum("/extend" in request.path for request in proxy.received) > len(pages))
+            extended.set()
+            return "done"
+
+        with encke.Encke(proxy.url, retry=encke.Retry(0.01, 0.01, 60)) as client:
+            self.running(encke.Worker(client, self.pool, "w", handler, lease_s=60, poll_s=1))
+            result = self.client.post(self.pool, 1, wait_s=60).result
+        assert result is not None
+        self.assertEqual((result.data, extended.is_set()), ("done", True))
 
     def test_a_slow_handler_keeps_its_job(self) -> None:
         # The handler takes longer than the time for an attempt and than an extension of it.

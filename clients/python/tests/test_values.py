@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import copy
+import decimal
 import inspect
 import io
 import logging
@@ -212,9 +214,7 @@ class Values(unittest.TestCase):
         request = Request(
             "GET", "/v1/stream/s", [("signature", SECRET)], {"Job-Token": SECRET}, SECRET.encode(), 1, SECRET, f"http://a/?{SECRET}"
         )
-        client = encke.Encke(
-            f"http://user:{SECRET}@127.0.0.1:1", token=SECRET, headers={"Cookie": SECRET}, retry=encke.Retry(0.01, 0.01, 0.1)
-        )
+        client = encke.Encke(f"http://user:{SECRET}@127.0.0.1:1", headers={"Cookie": SECRET}, retry=encke.Retry(0.01, 0.01, 0.1))
         self.addCleanup(client.close)
         wake = encke.Wake("a", "w", 1, SECRET, [], {"token": SECRET})
         for value in (
@@ -231,11 +231,12 @@ class Values(unittest.TestCase):
                 self.assertNotIn(SECRET, str(value))
         log = io.StringIO()
         handler = logging.StreamHandler(log)
-        logging.getLogger("encke").addHandler(handler)
-        self.addCleanup(logging.getLogger("encke").removeHandler, handler)
-        before = logging.getLogger("encke").level
-        logging.getLogger("encke").setLevel(logging.DEBUG)
-        self.addCleanup(logging.getLogger("encke").setLevel, before)
+        for name in ("encke", "httpx"):
+            logger = logging.getLogger(name)
+            logger.addHandler(handler)
+            self.addCleanup(logger.removeHandler, handler)
+            self.addCleanup(logger.setLevel, logger.level)
+            logger.setLevel(logging.DEBUG)
         found: list[str] = []
         server = Scripted(always(Reply(200)))
         self.addCleanup(server.close)
@@ -248,16 +249,91 @@ class Values(unittest.TestCase):
         url = server.url.replace("127.0.0.1", f"user:{SECRET}@127.0.0.1")
         for reply in replies:
             server.reply = always(reply)
-            with encke.Encke(url, token=SECRET, retry=encke.Retry(0.01, 0.01, 0.1)) as other:
-                for call in (other.read, other.delete):
-                    with self.assertRaises(encke.EnckeError) as raised:
-                        call("s")
-                    found.append(f"{raised.exception!r} {raised.exception}")
+            for address, token in ((url, None), (server.url, SECRET)):
+                with encke.Encke(address, token=token, retry=encke.Retry(0.01, 0.01, 0.1)) as other:
+                    for call in (other.read, other.delete):
+                        with self.assertRaises(encke.EnckeError) as raised:
+                            call("s")
+                        found.append(f"{raised.exception!r} {raised.exception}")
         with self.assertRaises(encke.UnreachableError) as unreachable:
             client.read("s")
         found.append(f"{unreachable.exception!r} {unreachable.exception}")
-        self.assertEqual(len(found), 2 * len(replies) + 1)
+        self.assertEqual(len(found), 4 * len(replies) + 1)
+        self.assertIn("HTTP Request", log.getvalue())
         self.assertNotIn(SECRET, "".join(found) + log.getvalue())
+
+    def test_a_password_of_the_address(self) -> None:
+        server = Scripted(always(Reply(204)))
+        self.addCleanup(server.close)
+        url = server.url.replace("127.0.0.1", "us%65r:pass%40word@127.0.0.1")
+        with self.assertRaises(ValueError) as raised:
+            encke.Encke(url, token=SECRET)
+        self.assertNotIn("word@", str(raised.exception))
+        with encke.Encke(url) as client:
+            client.delete("s")
+            client.release(encke.Wake("a", "w", 1, "of-the-wake", [], {}))
+        basic = base64.b64encode(b"user:pass@word").decode()
+        self.assertEqual([sent.fields["Authorization"] for sent in server.received], [f"Basic {basic}", "Bearer of-the-wake"])
+
+    def test_tokens_and_fields_that_can_not_be_sent(self) -> None:
+        server = Scripted(always(Reply(204)))
+        self.addCleanup(server.close)
+        for secret in ("SECRET\n", "SECR\u00c9T", "SECRET A", "\x7fSECRET", ""):
+            for made in (encke.Encke, encke.AsyncEncke):
+                with self.subTest(secret, made=made), self.assertRaises(ValueError) as refused:
+                    made(server.url, token=secret)
+                self.assertNotIn("SECR", f"{refused.exception!r} {vars(refused.exception)}")
+            with encke.Encke(server.url, token=lambda secret=secret: secret) as client:
+                for call in (client.delete, lambda name: next(client.follow(name))):
+                    with self.subTest(secret), self.assertRaises(encke.EnckeError) as raised:
+                        call("s")
+                    self.assertEqual(raised.exception.code, "bad_token")
+                    self.assertNotIn("SECR", f"{raised.exception!r} {raised.exception} {raised.exception.__cause__}")
+        for headers in ({"Cookie": "SECRET\r\nA: b"}, {"Cookie": " SECRET"}, {"a b": "SECRET"}, {"": ""}):
+            with self.assertRaises(ValueError) as refused:
+                encke.Encke(server.url, headers=headers)
+            self.assertNotIn("SECRET", str(refused.exception))
+        with encke.Encke(server.url, headers={"Cookie": "a=b; c", "X-Empty": ""}) as client:
+            for use in (
+                lambda: client.append("s", "a", content_type="text/plain\nA: b"),
+                lambda: client.append("s", "a", content_type="text/plain", if_match="1\n"),
+                lambda: client.create("s", owner="\u00e9"),
+                lambda: client.job("p", 1, token="SECRET\n"),
+            ):
+                with self.assertRaises(ValueError) as refused:
+                    use()
+                self.assertNotIn("SECRET", str(refused.exception))
+            self.assertEqual(server.received, [])
+            client.delete("s")
+        self.assertEqual((server.received[0].fields["Cookie"], server.received[0].fields["X-Empty"]), ("a=b; c", ""))
+
+    def test_a_stream_that_has_another_type_now(self) -> None:
+        client = self.client
+        for content_type, other in (("text/plain", "application/json"), ("application/json", "text/plain")):
+            client.create(self.name, other)
+            client.append(self.name, "before")
+            self.server.raw("DELETE", f"/v1/stream/{self.name}")
+            self.server.raw("PUT", f"/v1/stream/{self.name}", Content_Type=content_type)
+            self.assertFalse(client.append(self.name, "text").repeated)
+            self.server.raw("DELETE", f"/v1/stream/{self.name}")
+            self.server.raw("PUT", f"/v1/stream/{self.name}", Content_Type=other)
+            # The messages that were sent are gone: this call fails, and the next one knows the type.
+            with self.assertRaises(encke.EnckeError) as raised:
+                client.append_all(self.name, iter(["a", "b"]))
+            self.assertEqual(raised.exception.code, "type_differs")
+            client.append(self.name, "after")
+            client.delete(self.name)
+
+    def test_integers_that_python_does_not_read(self) -> None:
+        self.client.create(self.name)
+        self.client.create_pool(self.name)
+        digits = "9" * 5000
+        self.server.raw("POST", f"/v1/stream/{self.name}", f"[[7,{digits}]]".encode(), Content_Type="application/json")
+        expected = [7, decimal.Decimal(digits)]
+        read = self.client.read(self.name).data[0]
+        with self.client.follow(self.name) as of_one, self.client.follow([self.name]) as of_several:
+            for value in (read, next(of_one).data, next(of_several).data, pools.decode("application/json", f"[7,{digits}]".encode())):
+                self.assertEqual((value, type(value[0])), (expected, int))
 
     def test_the_time_to_a_deadline_does_not_depend_on_this_clock(self) -> None:
         members = {"job": 1, "attempt": 1, "token": "t", "deadline_ms": 1_700_000_009_000, "type": "text/plain", "data": "a"}

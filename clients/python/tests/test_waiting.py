@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dis
+import gc
 import signal
 import subprocess
 import sys
 import threading
+import types
 import unittest
+import unittest.mock
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from rig import PATIENCE_S, Received, Reply, Scripted, Server, acknowledged, always, wait_until
 
 import encke
+import encke.follower
 
 CALLS = 40
+# Threads, each with a loop of asyncio, and their appends.
+LOOPS = 4
+APPENDS_OF_A_LOOP = 50
 # Signals while a thread makes calls, some of them while it has a lock of the pool of connections.
 SIGNALS = 300
 
@@ -237,6 +245,243 @@ class Waiting(unittest.TestCase):
 
         asyncio.run(run())
 
+    def test_a_function_of_tokens_that_raises(self) -> None:
+        server = self.scripted(acknowledged)
+        calls: list[Callable[[encke.Encke], object]] = [
+            append_text,
+            lambda client: client.delete("s"),
+            lambda client: client.read("s"),
+            lambda client: next(client.follow("s")),
+        ]
+        for error in (StopIteration("a"), OSError("a")):
+
+            def make(error: Exception = error) -> str:
+                raise error
+
+            with encke.Encke(server.url, token=make) as client:
+                for call in calls:
+                    with self.assertRaises(encke.EnckeError) as raised:
+                        call(client)
+                    self.assertEqual((raised.exception.code, raised.exception.may_be_done), ("no_token", False))
+                    self.assertIs(raised.exception.__cause__, error)
+                    self.assertIn(type(error).__name__, raised.exception.message)
+
+            async def run(make: Callable[[], str] = make) -> object:
+                async with encke.AsyncEncke(server.url, token=make) as client:
+                    return (await asyncio.gather(client.delete("s"), return_exceptions=True))[0]
+
+            self.assertEqual(getattr(asyncio.run(run()), "code", None), "no_token")
+        self.assertEqual(server.received, [])
+
+    def test_a_producer_whose_append_was_not_sent_goes_on(self) -> None:
+        server = self.scripted(acknowledged)
+        tokens: list[object] = ["token", OSError("a"), "refused", OSError("a")]
+
+        def make() -> str:
+            token = tokens.pop()
+            if isinstance(token, Exception):
+                raise token
+            return str(token)
+
+        def reply(request: Received) -> Reply:
+            return Reply(401) if request.fields["Authorization"] == "Bearer refused" else acknowledged(request)
+
+        server.reply = reply
+        producer = encke.Producer("upload")
+        with encke.Encke(server.url, token=make) as client:
+
+            def append(content_type: str = "text/plain") -> encke.Appended:
+                return client.append("s", "a", producer=producer, content_type=content_type)
+
+            # The first token can't be made, and then a renewal fails.
+            for _ in range(2):
+                with self.assertRaises(encke.EnckeError) as raised:
+                    append()
+                self.assertEqual(raised.exception.code, "no_token")
+            with self.assertRaises(ValueError):
+                append("text/plain\n")
+            append()
+        self.assertEqual([request.fields["Producer-Seq"] for request in server.received], ["0", "0", "0"])
+
+    def test_a_renewal_that_fails_fails_for_all_that_wait(self) -> None:
+        made = 0
+        may_end, refused = threading.Event(), threading.Semaphore(0)
+
+        def make() -> str:
+            nonlocal made
+            made += 1
+            if made == 1:
+                return "token"
+            may_end.wait(PATIENCE_S)
+            raise OSError("no connection")
+
+        def reply(_: Received) -> Reply:
+            refused.release()
+            return Reply(401)
+
+        def waiting(client: encke.Encke) -> int:
+            """How many calls renew the token or wait for its renewal, and have seen that it has not failed yet."""
+            tokens = client._process_session.tokens
+            return sum(frame.f_locals.get("self") is tokens and "failure" in frame.f_locals for frame in frames())
+
+        server = self.scripted(reply)
+        with encke.Encke(server.url, token=make) as client, ThreadPoolExecutor(CALLS) as threads:
+            calls = [threads.submit(client.delete, f"{number}") for number in range(CALLS)]
+            wait_until(lambda: waiting(client) == CALLS)
+            may_end.set()
+            errors = [call.exception(PATIENCE_S) for call in calls]
+            self.assertEqual([getattr(error, "code", error) for error in errors], ["no_token"] * CALLS)
+            self.assertEqual(made, 2)
+
+    def test_a_token_that_fails_without_a_caller(self) -> None:
+        unhandled: list[object] = []
+
+        async def run() -> None:
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+            begun, may_end = asyncio.Event(), asyncio.Event()
+
+            async def make() -> str:
+                begun.set()
+                await may_end.wait()
+                raise OSError("no connection")
+
+            async with encke.AsyncEncke("http://127.0.0.1:1", token=make) as client:
+                call = asyncio.ensure_future(client.delete("s"))
+                await begun.wait()
+                making = client._process_session.tokens._making
+                assert making is not None
+                call.cancel()
+                await asyncio.gather(call, return_exceptions=True)
+                may_end.set()
+                await asyncio.wait({making})
+
+        asyncio.run(run())
+        gc.collect()
+        self.assertEqual(unhandled, [])
+
+    def test_a_worker_waits_for_the_renewal_of_its_token(self) -> None:
+        self.client.create_pool(self.name)
+        made: list[str] = []
+
+        def make() -> str:
+            made.append("token")
+            if 1 < len(made) < 4:
+                raise OSError("no connection")
+            return f"token-{len(made)}"
+
+        def reply(request: Received) -> Reply:
+            return Reply(401) if request.fields["Authorization"] == "Bearer token-1" else self.server.forward(request)
+
+        server = self.scripted(reply)
+        with encke.Encke(server.url, token=make, retry=encke.Retry(0.01, 0.01)) as client:
+            worker = encke.Worker(client, self.name, "w", lambda job: job.data, poll_s=1)
+            with ThreadPoolExecutor(1) as thread, self.assertLogs("encke", "WARNING"):
+                running = thread.submit(worker.run)
+                self.assertIsNotNone(self.client.post(self.name, "a", wait_s=60).result)
+                worker.stop()
+                running.result(PATIENCE_S)
+        self.assertEqual(len(made), 4)
+
+    def test_loops_of_several_threads(self) -> None:
+        client = self.server.async_client()
+        self.client.create(self.name)
+        both = threading.Barrier(LOOPS)
+
+        async def append(number: int) -> None:
+            both.wait(PATIENCE_S)
+            for count in range(APPENDS_OF_A_LOOP):
+                self.assertFalse((await client.append(self.name, [number, count])).repeated)
+
+        for _ in range(2):
+            with ThreadPoolExecutor(LOOPS) as threads:
+                loops = [threads.submit(asyncio.run, append(number)) for number in range(LOOPS)]
+                for loop in loops:
+                    loop.result(PATIENCE_S)
+        data = self.client.read(self.name).data
+        for number in range(LOOPS):
+            self.assertEqual([count for of, count in data if of == number], [*range(APPENDS_OF_A_LOOP)] * 2)
+        # The second loops have the producers of the first.
+        self.assertLessEqual(len(client._process_session._writers) + len(client._process_session._unused), LOOPS)
+
+    def test_a_signal_handler_that_raises_loses_no_record_and_no_number(self) -> None:
+        class Late(Exception):
+            pass
+
+        def received(_: object) -> None:
+            raise Late
+
+        lines: list[tuple[encke.follower.Streams, dict[str, object]]] = [
+            ("s", {"offset": "2", "data": 1}),
+            ("s", {"control": {"streamNextOffset": "2", "streamClosed": True}}),
+            ("s", {"control": {"streamNextOffset": "2", "stopRequested": True}}),
+            (["s", "t"], {"id": "2", "stream": "s", "nextOffset": "2", "messages": [1, 2]}),
+            (["s", "t"], {"id": "2", "stop": {"stream": "s"}}),
+            (["s", "t"], {"id": "2", "gap": {"stream": "s", "why": "a"}}),
+        ]
+        for streams, line in lines:
+            feed = self.client.follow(streams)._follower.feed
+            before = feed.position
+            with (
+                self.subTest(line=line),
+                unittest.mock.patch.object(feed, "ready", unittest.mock.Mock(append=received, extend=received)),
+                self.assertRaises(Late),
+            ):
+                feed.line(line)
+            self.assertEqual((feed.position, feed.is_ended), (before, False))
+            self.assertTrue(feed.line(line))
+            self.assertEqual(feed.position, "2")
+        # The handler runs before any line of the end of an append.
+        begins = sorted({line for _, line in dis.findlinestarts(encke.Producer.made.__code__) if line})[1:]
+        self.assertGreater(len(begins), 1)
+        for begin in begins:
+
+            def trace(frame: types.FrameType, event: str, _: object, begin: int = begin) -> object:
+                if frame.f_code is not encke.Producer.made.__code__:
+                    return None
+                if event == "line" and frame.f_lineno == begin:
+                    raise Late
+                return trace
+
+            producer = encke.Producer("a")
+            producer.begin()
+            tracing = sys.gettrace()
+            sys.settrace(trace)  # type: ignore[arg-type]
+            try:
+                with self.assertRaises(Late):
+                    producer.made()
+            finally:
+                sys.settrace(tracing)
+            with self.assertRaises(encke.UncertainProducerError):
+                producer.begin()
+
+    def test_a_follower_that_another_thread_closes(self) -> None:
+        self.client.create(self.name)
+        heartbeat = threading.Event()
+
+        def reply(_: Received) -> Reply:
+            heartbeat.wait(PATIENCE_S)
+            return Reply(200, {"Content-Type": "application/x-ndjson"}, b"\n")
+
+        for records in (self.client.follow(self.name), encke.Encke(self.scripted(reply).url).follow("s")):
+            with ThreadPoolExecutor(1) as thread:
+                waiting = thread.submit(next, records, None)
+                wait_until(records._driver._turn.locked)
+                records.close()
+                heartbeat.set()
+                self.server.raw("POST", f"/v1/stream/{self.name}", b"[1]", Content_Type="application/json")
+                self.assertIsNone(waiting.result(PATIENCE_S))
+                self.assertIsNone(next(records, None))
+
+        async def run() -> None:
+            async with self.server.async_client() as client:
+                records = client.follow(self.name, from_=encke.NOW)
+                waiting = asyncio.ensure_future(records.__anext__())
+                await asyncio.to_thread(wait_until, lambda: records._follower._is_open or records._driver._response is not None)
+                await records.close()
+                self.assertIsInstance((await asyncio.gather(waiting, return_exceptions=True))[0], StopAsyncIteration)
+
+        asyncio.run(run())
+
     def test_a_client_outlives_its_loop(self) -> None:
         client = self.server.async_client()
 
@@ -310,6 +555,15 @@ class Waiting(unittest.TestCase):
             process.send_signal(signal.SIGTERM)
             self.assertEqual(process.stdout.readline(), "stopped\n")
             self.assertEqual(process.wait(PATIENCE_S), 0)
+
+
+def frames() -> Iterator[types.FrameType]:
+    """The frames of all threads."""
+    for frame in sys._current_frames().values():
+        inner: types.FrameType | None = frame
+        while inner is not None:
+            yield inner
+            inner = inner.f_back
 
 
 def append_text(client: encke.Encke) -> encke.Appended:

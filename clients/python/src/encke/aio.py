@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import threading
 from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Callable, Optional, TypeVar, Union, cast
@@ -11,7 +12,7 @@ from typing import Any, Callable, Optional, TypeVar, Union, cast
 import httpx
 
 from . import pools, process, streams, subscriptions
-from .connections import AsyncConnections, prepared
+from .connections import AsyncConnections, build_request
 from .follower import Follower, Notice, Record, Start, Streams
 from .options import Options, Retry, Token
 from .pools import JobState, Posted
@@ -79,7 +80,7 @@ class AsyncEncke:
         )
         created = await self._call(call)
         if created:
-            self._here.writers.created(stream, content_type)
+            self._process_session.writers.created(stream, content_type)
         return created
 
     async def append(
@@ -112,7 +113,7 @@ class AsyncEncke:
         if_match: Optional[str] = None,
     ) -> Optional[Appended]:
         """Appends messages in their order, those of JSON in batches; none if there are none."""
-        writers = self._here.writers
+        writers = self._process_session.writers
         producer = producer or writers.producer(stream)
         async with producer.async_turn(stream, self.options.retry.give_up_s):
             return await self._run(writers.append(stream, messages, producer, content_type, if_match))
@@ -162,7 +163,7 @@ class AsyncEncke:
 
     async def delete(self, stream: str) -> None:
         await self._call(streams.delete(stream))
-        self._here.writers.forget(stream)
+        self._process_session.writers.forget(stream)
 
     async def fork(self, stream: str, source: str, *, at: Optional[str] = None) -> bool:
         """Creates a stream that begins with the records of another, up to its end or up to an offset."""
@@ -252,7 +253,7 @@ class AsyncEncke:
     # Connections
 
     async def close(self) -> None:
-        """Closes all connections."""
+        """Closes the connections of the loop that runs."""
         if self._session.process == process.identity():
             await self._session.connections.close()
 
@@ -269,7 +270,7 @@ class AsyncEncke:
         return await Driver(self).run(steps)
 
     @property
-    def _here(self) -> AsyncSession:
+    def _process_session(self) -> AsyncSession:
         """The session of this process."""
         if self._session.process != process.identity():
             self._session = AsyncSession(self._caller)
@@ -283,7 +284,23 @@ class AsyncSession:
         self.process = process.identity()
         self.connections = AsyncConnections(caller.options)
         self.tokens = AsyncTokens(caller.options)
-        self.writers = Writers(caller)
+        self._caller = caller
+        self._writers: dict[asyncio.AbstractEventLoop, Writers] = {}
+        # Those of loops that are closed.
+        self._unused: list[Writers] = []
+        self._lock = threading.Lock()
+
+    @property
+    def writers(self) -> Writers:
+        """Those of the loop that runs. A new loop takes over those of a closed one, so its appends are behind the earlier ones."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            writers = self._writers.get(loop)
+            if writers is None:
+                closed = [other for other in self._writers if other.is_closed()]
+                self._unused += [self._writers.pop(other) for other in closed]
+                writers = self._writers[loop] = self._unused.pop() if self._unused else Writers(self._caller)
+            return writers
 
 
 class AsyncFollowing:
@@ -308,7 +325,8 @@ class AsyncFollowing:
         return record
 
     async def close(self) -> None:
-        """Closes the connection. `next` would connect again."""
+        """Ends the iteration."""
+        self._follower.is_closed = True
         await self._driver.close()
 
     async def __aenter__(self) -> AsyncFollowing:
@@ -330,7 +348,7 @@ class Driver:
         self._is_running = False
 
     async def run(self, steps: Steps[T]) -> T:
-        http = self._client._here.connections.current()
+        http = self._client._process_session.connections.current()
         if self._http is not http:
             # The response is that of another loop or process.
             self._http, self._response, self._pieces, self._is_running = http, None, None, False
@@ -340,9 +358,11 @@ class Driver:
         outcome: object = None
         try:
             while True:
-                outcome = await self._do(http, steps.send(outcome))
-        except StopIteration as end:
-            return cast(T, end.value)
+                try:
+                    step = steps.send(outcome)
+                except StopIteration as end:
+                    return cast(T, end.value)
+                outcome = await self._do(http, step)
         except BaseException:
             # Also a cancellation: what the response had is not received twice, since the position is not behind it.
             await self.close()
@@ -359,7 +379,10 @@ class Driver:
         if isinstance(step, Receive):
             return await self._receive()
         if isinstance(step, RenewToken):
-            return await self._client._here.tokens.token(step.refused)
+            try:
+                return await self._client._process_session.tokens.token(step.refused)
+            except Exception as error:
+                return error
         if isinstance(step, Sleep):
             await asyncio.sleep(step.seconds)
         else:
@@ -368,19 +391,20 @@ class Driver:
 
     async def _send(self, http: httpx.AsyncClient, step: Send) -> object:
         try:
-            response = await http.send(prepared(http, self._options, step.request, step.token))
+            response = await http.send(build_request(http, self._options, step.request, step.token))
         except httpx.RequestError as error:
             return error
         return Answer(response.status_code, response.headers, response.content, response.url)
 
     async def _open(self, http: httpx.AsyncClient, step: Open) -> object:
         try:
-            response = await http.send(prepared(http, self._options, step.request, step.token), stream=True)
+            response = await http.send(build_request(http, self._options, step.request, step.token), stream=True)
         except httpx.RequestError as error:
             return error
         self._response = response
         if response.status_code == SUCCESS:
             self._pieces = response.aiter_raw()
+            process.open_bodies.add(self._pieces)
             return Opened(response.headers, response.url)
         try:
             return Answer(response.status_code, response.headers, await response.aread(), response.url)
@@ -404,5 +428,5 @@ class Driver:
     async def close(self) -> None:
         response, self._response = self._response, None
         self._pieces = None
-        if response is not None and self._http is self._client._here.connections.current():
+        if response is not None and self._http is self._client._process_session.connections.current():
             await response.aclose()

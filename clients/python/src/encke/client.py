@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional, TypeVar, Union, cast
 import httpx
 
 from . import pools, process, streams, subscriptions
-from .connections import Connections, prepared
+from .connections import Connections, build_request
 from .follower import Follower, Notice, Record, Start, Streams
 from .options import Options, Retry, Token
 from .pools import JobState, Posted
@@ -83,7 +83,7 @@ class Encke:
         )
         created = self._call(call)
         if created:
-            self._here.writers.created(stream, content_type)
+            self._process_session.writers.created(stream, content_type)
         return created
 
     def append(
@@ -113,7 +113,7 @@ class Encke:
         if_match: Optional[str] = None,
     ) -> Optional[Appended]:
         """Appends messages in their order, those of JSON in batches; none if there are none."""
-        writers = self._here.writers
+        writers = self._process_session.writers
         producer = producer or writers.producer(stream)
         with producer.turn(stream, self.options.retry.give_up_s):
             return self._run(writers.append(stream, messages, producer, content_type, if_match))
@@ -162,7 +162,7 @@ class Encke:
 
     def delete(self, stream: str) -> None:
         self._call(streams.delete(stream))
-        self._here.writers.forget(stream)
+        self._process_session.writers.forget(stream)
 
     def fork(self, stream: str, source: str, *, at: Optional[str] = None) -> bool:
         """Creates a stream that begins with the records of another, up to its end or up to an offset."""
@@ -269,7 +269,7 @@ class Encke:
         return Driver(self).run(steps)
 
     @property
-    def _here(self) -> Session:
+    def _process_session(self) -> Session:
         """The session of this process."""
         if self._session.process != process.identity():
             self._session = Session(self._caller)
@@ -308,8 +308,9 @@ class Following:
         return record
 
     def close(self) -> None:
-        """Closes the connection. `next` would connect again."""
-        self._driver.close()
+        """Ends the iteration. A `next` that waits in another thread ends when it receives something, which a heartbeat is, too."""
+        self._follower.is_closed = True
+        self._driver.close_idle()
 
     def __enter__(self) -> Following:
         return self
@@ -324,7 +325,7 @@ class Driver:
     def __init__(self, client: Encke) -> None:
         self._client = client
         self._options = client.options
-        self._attach(client._here)
+        self._attach(client._process_session)
 
     def _attach(self, session: Session) -> None:
         self._session = session
@@ -333,17 +334,18 @@ class Driver:
         self._turn = threading.Lock()
 
     def run(self, steps: Steps[T]) -> T:
-        if self._session is not self._client._here:
-            process.abandoned.append(self._pieces)
-            self._attach(self._client._here)
+        if self._session is not self._client._process_session:
+            self._attach(self._client._process_session)
+        outcome: object = None
         if not self._turn.acquire(blocking=False):
             raise RuntimeError("another thread waits for the next record of this follower")
-        outcome: object = None
         try:
             while True:
-                outcome = self._do(steps.send(outcome))
-        except StopIteration as end:
-            return cast(T, end.value)
+                try:
+                    step = steps.send(outcome)
+                except StopIteration as end:
+                    return cast(T, end.value)
+                outcome = self._do(step)
         except BaseException:
             self.close()
             raise
@@ -359,7 +361,10 @@ class Driver:
         if isinstance(step, Receive):
             return self._receive()
         if isinstance(step, RenewToken):
-            return self._session.tokens.token(step.refused)
+            try:
+                return self._session.tokens.token(step.refused)
+            except Exception as error:
+                return error
         if isinstance(step, Sleep):
             time.sleep(step.seconds)
         else:
@@ -369,7 +374,7 @@ class Driver:
     def _send(self, step: Send) -> object:
         try:
             with self._session.connections.use() as http:
-                response = http.send(prepared(http, self._options, step.request, step.token))
+                response = http.send(build_request(http, self._options, step.request, step.token))
         except httpx.RequestError as error:
             return error
         return Answer(response.status_code, response.headers, response.content, response.url)
@@ -377,12 +382,13 @@ class Driver:
     def _open(self, step: Open) -> object:
         try:
             with self._session.connections.use() as http:
-                response = http.send(prepared(http, self._options, step.request, step.token), stream=True)
+                response = http.send(build_request(http, self._options, step.request, step.token), stream=True)
         except httpx.RequestError as error:
             return error
         self._response = response
         if response.status_code == SUCCESS:
             self._pieces = response.iter_raw()
+            process.open_bodies.add(self._pieces)
             return Opened(response.headers, response.url)
         try:
             with self._session.connections.use():
@@ -403,9 +409,17 @@ class Driver:
             self.close()
         return piece
 
+    def close_idle(self) -> None:
+        """Closes what is open, unless a thread uses it."""
+        if self._turn.acquire(blocking=False):
+            try:
+                self.close()
+            finally:
+                self._turn.release()
+
     def close(self) -> None:
         response, self._response = self._response, None
         self._pieces = iter(())
-        if response is not None and self._session is self._client._here:
+        if response is not None and self._session is self._client._process_session:
             with self._session.connections.use():
                 response.close()

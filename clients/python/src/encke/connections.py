@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -52,17 +53,20 @@ class AsyncConnections:
         # This pool belongs to the first loop. It is made here so that settings which are wrong are refused at once.
         self._first: Optional[httpx.AsyncClient] = self._make()
         self._pools: dict[asyncio.AbstractEventLoop, httpx.AsyncClient] = {}
+        # Each thread may run a loop.
+        self._lock = threading.Lock()
 
     def current(self) -> httpx.AsyncClient:
         """The pool of the loop that runs."""
         loop = asyncio.get_running_loop()
-        pool = self._pools.get(loop)
-        if pool is None:
-            pool, self._first = self._first or self._make(), None
-            # The connections of a loop that is closed can't be closed any more.
-            self._pools = {other: used for other, used in self._pools.items() if not other.is_closed()}
-            self._pools[loop] = pool
-        return pool
+        with self._lock:
+            pool = self._pools.get(loop)
+            if pool is None:
+                pool, self._first = self._first or self._make(), None
+                # The connections of a loop that is closed can't be closed any more.
+                self._pools = {other: used for other, used in self._pools.items() if not other.is_closed()}
+                self._pools[loop] = pool
+            return pool
 
     async def close(self) -> None:
         await self.current().aclose()
@@ -76,7 +80,8 @@ class AsyncConnections:
 
 def settings(options: Options) -> dict[str, Any]:
     return {
-        "base_url": options.url,
+        # httpx logs addresses.
+        "base_url": httpx.URL(options.url).copy_with(userinfo=b""),
         "verify": options.verify,
         "http2": options.http2,
         "headers": options.headers,
@@ -91,11 +96,13 @@ def rename_location(response: httpx.Response) -> None:
         response.headers[LOCATION] = response.headers.pop("Location")
 
 
-def prepared(http: Union[httpx.Client, httpx.AsyncClient], options: Options, request: Request, token: Optional[str]) -> httpx.Request:
+def build_request(http: Union[httpx.Client, httpx.AsyncClient], options: Options, request: Request, token: Optional[str]) -> httpx.Request:
     """A request of httpx."""
     headers = dict(request.headers)
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
+    elif options.userinfo is not None:
+        headers["Authorization"] = "Basic " + base64.b64encode(":".join(options.userinfo).encode()).decode()
     if request.closes and not options.http2:
         headers["Connection"] = "close"
     timeout = httpx.Timeout(options.timeout_s, read=request.timeout_s or options.timeout_s)

@@ -11,7 +11,7 @@ import httpx
 E = TypeVar("E", bound=Exception)
 
 
-class CopiedError(Exception):
+class PicklableError(Exception):
     """An exception that pickle and copy restore from its attributes, without a call of its constructor."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -22,7 +22,7 @@ def restore(kind: type[E], args: tuple[Any, ...]) -> E:
     return kind.__new__(kind, *args)
 
 
-class EnckeError(CopiedError):
+class EnckeError(PicklableError):
     """A refusal, by the body `application/problem+json` of the server.
 
     `code` is for programs and does not change; `message` says what was wrong and what is allowed. `request` is the method and the path that
@@ -134,6 +134,9 @@ PROBLEM_TYPE = "application/problem+json"
 HTTP_ERROR = "http_error"
 BY_STATUS = {404: NotFoundError, 410: GoneError}
 CODES = {404: "not_found", 410: "gone"}
+
+# The code if the function that makes tokens raises or does not end, and if what it makes can't be sent.
+NO_TOKEN, BAD_TOKEN = "no_token", "bad_token"
 
 # Characters of a body that is no problem in the message of its error.
 TEXT_MAX = 200

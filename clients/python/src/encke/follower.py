@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import logging
 import re
 from collections import deque
@@ -11,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
-from .errors import EnckeError, GoneError, NotEnckeError
+from .errors import NO_TOKEN, EnckeError, GoneError, NotEnckeError
 from .options import Backoff
 from .steps import (
     BAD_REQUEST,
@@ -31,10 +30,10 @@ from .steps import (
     Steps,
     is_foreign,
     is_passing,
-    shown,
     unreachable,
+    without_secrets,
 )
-from .streams import BEGINNING, NO_CONTENT, stream_path
+from .streams import BEGINNING, NO_CONTENT, decode_json, stream_path
 
 log = logging.getLogger("encke")
 
@@ -107,7 +106,7 @@ class Start:
 
 
 class Feed:
-    """What is known of the position, and what lines mean."""
+    """The position in the streams, and the meaning of lines."""
 
     position: Optional[str]
     # The streams, for errors.
@@ -115,7 +114,7 @@ class Feed:
     is_ended = False
     # Records behind the position are removed.
     is_gone: Optional[str] = None
-    # What has been received and not been delivered, in its order.
+    # Records and notices that are received and not delivered yet, in their order.
     ready: deque[Union[Record, Notice]]
 
     def __init__(self, start: Start) -> None:
@@ -159,19 +158,20 @@ class OneStream(Feed):
         if "offset" in line:
             offset = line["offset"]
             data = line["data"] if "data" in line else base64.b64decode(line["base64"])
-            self.position = offset
+            # In this order, since a signal handler may raise: a record that comes twice is better than one that is lost.
             self.ready.append(Record(self._name, offset, data, line.get("timeMs")))
+            self.position = offset
             return True
         control = line.get("control")
         if control is None:
             return False
-        self.position = control.get("streamNextOffset", self.position)
         if control.get("stopRequested") and not self._stop_was_requested:
-            self._stop_was_requested = True
             self.ready.append(StopRequested(self._name))
+            self._stop_was_requested = True
         if control.get("streamClosed"):
-            self.is_ended = True
             self.ready.append(End(self._name, "closed", control.get("endReason")))
+            self.is_ended = True
+        self.position = control.get("streamNextOffset", self.position)
         return True
 
 
@@ -201,25 +201,25 @@ class SeveralStreams(Feed):
         return "/v1/events", query
 
     def line(self, line: Mapping[str, Any]) -> bool:
-        before = self.position
-        self.position = line.get("id", before)
+        id = line.get("id", self.position)
         if "nextOffset" in line:
-            self._records(line, before)
+            self._records(line, id)
         elif "end" in line:
             self._end(line["end"])
         elif "stop" in line:
             self.ready.append(StopRequested(line["stop"]["stream"]))
         elif "gap" in line:
             self.ready.append(Gap(line["gap"]["stream"], line["gap"]["why"]))
+        self.position = id
         return "id" in line
 
-    def _records(self, line: Mapping[str, Any], before: Optional[str]) -> None:
+    def _records(self, line: Mapping[str, Any], behind: Optional[str]) -> None:
         stream, offset, time_ms = line["stream"], line["nextOffset"], line.get("timeMs")
         if "messages" in line:
             data = line["messages"]
         else:
             data = [line["text"] if "text" in line else base64.b64decode(line["base64"])]
-        ids = [before] * (len(data) - 1) + [self.position]
+        ids = [self.position] * (len(data) - 1) + [behind]
         self.ready.extend(Record(stream, offset, value, time_ms, id) for value, id in zip(data, ids))
 
     def _end(self, end: Mapping[str, Any]) -> None:
@@ -236,6 +236,8 @@ class Follower:
 
     def __init__(self, caller: Caller, start: Start) -> None:
         self.feed = start.feed()
+        # The application has closed it.
+        self.is_closed = False
         self._caller = caller
         self._times = start.times
         self._lines = Lines()
@@ -256,12 +258,14 @@ class Follower:
 
     def _next(self) -> Steps[Optional[Record]]:
         while True:
+            if self.is_closed:
+                self.feed.ready.clear()
             while self.feed.ready:
                 ready = self.feed.ready.popleft()
                 if isinstance(ready, Record):
                     return ready
                 self.feed.notify(ready)
-            if self.feed.is_ended:
+            if self.feed.is_ended or self.is_closed:
                 if self._is_open:
                     self._is_open = False
                     yield Close()
@@ -271,7 +275,11 @@ class Follower:
             except EnckeError as error:
                 self._foreign += 1
                 # A follower that has had a line of the server waits until the server is back.
-                if not is_foreign(error) or (self._foreign >= FOREIGN_RESPONSES_MAX and not self._was_live):
+                if self._was_live:
+                    can_pass = is_foreign(error) or error.code == NO_TOKEN
+                else:
+                    can_pass = is_foreign(error) and self._foreign < FOREIGN_RESPONSES_MAX
+                if not can_pass:
                     raise
                 log.warning("following %s: %s", self.feed.names, error)
                 yield from self._wait(error)
@@ -283,7 +291,7 @@ class Follower:
         outcome = yield from self._caller.exchange(Open(self._request(), token))
         if isinstance(outcome, Opened):
             content_type = outcome.headers.get("Content-Type", "")
-            self._url = shown(outcome.url)
+            self._url = without_secrets(outcome.url)
             if content_type.partition(";")[0].strip() != LINES_TYPE:
                 yield Close()
                 raise NotEnckeError(200, self._url, f"its type is {content_type!r}, not {LINES_TYPE}")
@@ -303,7 +311,7 @@ class Follower:
             self.feed.is_ended = True
             return
         if answer.status < BAD_REQUEST:
-            raise NotEnckeError(answer.status, shown(answer.url), "its status is not 200")
+            raise NotEnckeError(answer.status, without_secrets(answer.url), "its status is not 200")
         if answer.status == UNAUTHORIZED and not self._is_renewed:
             self._is_renewed = yield from self._caller.renew(token)
             if self._is_renewed:
@@ -329,12 +337,12 @@ class Follower:
             self._is_open = True
             try:
                 for line in self._lines.receive(outcome):
-                    self._take(json.loads(line))
+                    self._take(decode_json(line))
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 self._is_open = False
                 yield Close()
                 raise NotEnckeError(200, self._url, f"a line can't be read, {error!r}") from error
-        elif not self.feed.is_ended and self.feed.is_gone is None:
+        elif not (self.feed.is_ended or self.feed.is_gone is not None or self.is_closed):
             yield from self._wait(outcome or "the response ended")
 
     def _take(self, line: Mapping[str, Any]) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import ssl
 import time
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Callable, Optional, Union
+
+import httpx
 
 # A token, or a function that makes one. A function is called before the first request, and again when the server refuses what it has made.
 Token = Union[str, Callable[[], Union[str, Awaitable[str]]]]
@@ -32,7 +35,7 @@ class Retry:
 
 @dataclass(frozen=True)
 class Options:
-    """What `Encke` and `AsyncEncke` are made from."""
+    """The settings of a client."""
 
     # The address may have a password; a token and other fields are secrets.
     url: str = field(repr=False)
@@ -46,6 +49,30 @@ class Options:
     # Seconds without a line after which a follower connects anew. The server sends a heartbeat every 30 s, `tuning.heartbeat`.
     quiet_s: float = 75.0
     retry: Retry = field(default_factory=Retry)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.token, str) and not is_token(self.token):
+            raise ValueError(BAD_TOKEN_MESSAGE)
+        check_fields(self.headers)
+        if self.token is not None and self.userinfo is not None:
+            raise ValueError("the address has a name or a password, and there is a token: a request can have only one of both")
+
+    @property
+    def userinfo(self) -> Optional[tuple[str, str]]:
+        """The name and the password of the address."""
+        url = httpx.URL(self.url)
+        return (url.username, url.password) if url.userinfo else None
+
+
+def is_token(token: str) -> bool:
+    return TOKEN.fullmatch(token) is not None
+
+
+def check_fields(fields: Mapping[str, str]) -> None:
+    """Refuses fields that can't be sent. The error has no value, which may be a secret."""
+    for name, value in fields.items():
+        if not (NAME.fullmatch(name) and VALUE.fullmatch(value)):
+            raise ValueError(f"the field {name!r} of the request has a character that can't be sent: only ASCII without controls can")
 
 
 class Backoff:
@@ -79,6 +106,11 @@ class Backoff:
         return wait if now + wait - self._begin <= self._give_up_s else None
 
 
+TOKEN = re.compile("[!-~]+")
+BAD_TOKEN_MESSAGE = "the token has a character that can't be sent, or none at all: only visible ASCII can"
+NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# Without spaces around it.
+VALUE = re.compile(r"([!-~]([\t -~]*[!-~])?)?")
 # The longest `most_s`: an hour.
 WAIT_S_MAX = 3600
 # The longest wait that a field Retry-After causes. A server that asks for more is asked again after this time.

@@ -7,13 +7,13 @@ import contextlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from typing import Any, Optional, cast
 
-from .errors import CopiedError
+from .errors import PicklableError
 from .steps import FOREVER, Answer, Call, Request, path
-from .streams import CREATED_OR_THERE, DONE, NO_CONTENT, OK, created_with, encode_json, is_json, nothing
+from .streams import CREATED_OR_THERE, DONE, NO_CONTENT, OK, created_with, decode_json, encode_json, is_json, nothing
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Job:
         self.is_lost = False
 
 
-class RetryLater(CopiedError):
+class RetryLater(PicklableError):
     """A handler raises it to refuse a job that is to wait for some seconds before its next attempt."""
 
     def __init__(self, after_s: int, reason: str = "") -> None:
@@ -125,7 +125,7 @@ def state(pool: str, job: int, token: Optional[str]) -> Call[JobState]:
 
 def poll(pool: str, worker: str, wait_s: int, timeout_s: float) -> Call[Optional[Job]]:
     def parse(answer: Answer) -> Optional[Job]:
-        return None if answer.status == NO_CONTENT else Job(pool, json.loads(answer.body), answer.headers.get("Date"))
+        return None if answer.status == NO_CONTENT else Job(pool, decode_json(answer.body), answer.headers.get("Date"))
 
     query = [("worker", worker), ("wait", str(wait_s))]
     request = Request("POST", pool_path(pool, "work"), query, {"Accept": "application/json"}, timeout_s=wait_s + timeout_s)
@@ -144,7 +144,13 @@ def refuse(job: Job, reason: str, after_s: Optional[int]) -> Call[None]:
 
 
 def extend(job: Job, by_s: float) -> Call[None]:
-    return report(job, "extend", [("by", str(math.ceil(by_s)))], {}, b"", give_up_s=by_s)
+    call = report(job, "extend", [("by", str(math.ceil(by_s)))], {}, b"")
+    # A repetition finds the attempt over only if it is: an extension ends nothing.
+    return replace(call, statuses=OK, parse=extended, give_up_s=by_s, statuses_of_done=frozenset())
+
+
+def extended(answer: Answer) -> None:
+    int(json.loads(answer.body)["deadline_ms"])
 
 
 def report(
@@ -153,14 +159,12 @@ def report(
     query: list[tuple[str, str]],
     headers: dict[str, str],
     body: bytes,
-    give_up_s: Optional[float] = None,
 ) -> Call[None]:
     query = [("attempt", str(job.attempt)), *query]
     target = pool_path(job.pool, "job", str(job.id), what)
     request = Request("POST", target, query, {**headers, "Job-Token": job.token}, body)
-    # A repetition finds the attempt over if the first copy has ended it. An extension ends nothing.
-    done_before = frozenset({404, 409}) if what != "extend" else frozenset[int]()
-    return Call(request, OK if what == "extend" else DONE, nothing, give_up_s=give_up_s, done_before=done_before)
+    # A repetition finds the attempt over if the first copy has ended it.
+    return Call(request, DONE, nothing, statuses_of_done=frozenset({404, 409}))
 
 
 def pool_path(pool: str, *segments: str) -> str:
@@ -189,7 +193,7 @@ def decode(content_type: str, body: bytes) -> Any:
     of_json = is_json(content_type)
     if of_json:
         with contextlib.suppress(ValueError):
-            return json.loads(body)
+            return decode_json(body)
     if of_json or content_type.lower().startswith("text/"):
         with contextlib.suppress(UnicodeDecodeError):
             return body.decode()

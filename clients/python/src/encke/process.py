@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import weakref
+from typing import Any
 
 Identity = tuple[int, int]
 
@@ -12,14 +14,17 @@ def identity() -> Identity:
     return os.getpid(), forks
 
 
-def count_fork() -> None:
+def after_fork() -> None:
     global forks  # noqa: PLW0603
     forks += 1
+    kept_of_parent.extend(open_bodies)
 
 
-# Responses of the process before. The end of one would wait for the lock of its pool, which a thread may have had during the fork.
-abandoned: list[object] = []
+# Iterators of the bodies of responses. The end of one in a child would wait for the lock of its pool, which a thread may have had during
+# the fork. So a child has references to all of them for ever.
+open_bodies: weakref.WeakSet[Any] = weakref.WeakSet()
+kept_of_parent: list[object] = []
 # Forks between the first process and this one. A child in a namespace of its own may have the id of its parent.
 forks = 0
 if hasattr(os, "register_at_fork"):  # Windows has no fork.
-    os.register_at_fork(after_in_child=count_fork)
+    os.register_at_fork(after_in_child=after_fork)

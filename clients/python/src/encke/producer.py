@@ -17,7 +17,7 @@ class Producer:
     """One writer of one stream: an id, an epoch, and the number of the next append.
 
     Invariant: no two bodies are sent with the same id, epoch and number. So after an append that may have been made, the number can't be
-    used again. A client's own producers go on with the next epoch: from its first append on the server refuses what may still be on its
+    used again. A client's own producers continue with the next epoch: from its first append on the server refuses what may still be on its
     way. A producer that the application has named stops with `UncertainProducerError`, since another writer may have taken the next epoch.
     """
 
@@ -28,7 +28,7 @@ class Producer:
         self.is_named = id is not None
         self._is_uncertain = False
         self._process = process.identity()
-        # Appends of one producer go one after the other. A producer belongs to one client, which uses one of these. A signal handler can
+        # Appends of one producer are sent one after the other. A producer belongs to one client, which uses one of these. A signal handler can
         # take the lock that its thread has.
         self._lock = threading.RLock()
         self._is_appending = False
@@ -90,7 +90,9 @@ class Producer:
             )
 
     def begin(self) -> dict[str, str]:
-        """The fields of the next append. One of the others must follow; without it the append counts as uncertain."""
+        """The fields of the next append. `made` or `failed` must follow; without one of them the append counts as uncertain."""
+        # A process may have been forked within the append.
+        self._check_process()
         if self._is_uncertain:
             if self.is_named:
                 raise UncertainProducerError()
@@ -100,8 +102,9 @@ class Producer:
         return {"Producer-Id": self.id, "Producer-Epoch": str(self.epoch), "Producer-Seq": str(self.next_seq)}
 
     def made(self) -> None:
-        self._is_uncertain = False
+        # In this order: a signal handler may raise between them, and the number is used.
         self.next_seq += 1
+        self._is_uncertain = False
 
     def failed(self, error: EnckeError) -> None:
         self._is_uncertain = error.may_be_done

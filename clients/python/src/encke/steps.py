@@ -17,8 +17,8 @@ from urllib.parse import quote, unquote, urlencode
 
 import httpx
 
-from .errors import HTTP_ERROR, EnckeError, NotEnckeError, UnreachableError, refusal
-from .options import Backoff, Options
+from .errors import HTTP_ERROR, NO_TOKEN, EnckeError, NotEnckeError, UnreachableError, refusal
+from .options import Backoff, Options, check_fields
 
 log = logging.getLogger("encke")
 T = TypeVar("T")
@@ -42,6 +42,9 @@ class Request:
     url: Optional[str] = field(default=None, repr=False)
     # Whether the connection is closed behind the response.
     closes: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self.headers)
 
     def __str__(self) -> str:
         return f"{self.method} {unquote(self.path)}"
@@ -111,7 +114,7 @@ class Sleep:
 
 @dataclass(frozen=True)
 class RenewToken:
-    """Gets a token, from the function that makes them if the client has none or has the refused one."""
+    """Gets a token, from the function that makes them if the client has none or has the refused one; or the error of the function."""
 
     refused: Optional[str] = field(repr=False)
 
@@ -136,7 +139,7 @@ class Call(Generic[T]):
     # Codes of status 503 that are the answer, and no reason to come again.
     final: frozenset[str] = frozenset()
     # Statuses of a repetition that say that an earlier attempt was carried out.
-    done_before: frozenset[int] = frozenset()
+    statuses_of_done: frozenset[int] = frozenset()
 
 
 class Caller:
@@ -147,17 +150,28 @@ class Caller:
 
     def token(self) -> Steps[Optional[str]]:
         token = self.options.token
-        if callable(token):
-            made: str = yield RenewToken(None)
-            return made
-        return token
+        return (yield from self._made(None)) if callable(token) else token
 
-    def renew(self, refused: Optional[str]) -> Steps[bool]:
-        """Whether there is another token than the one that was refused."""
-        if not callable(self.options.token):
-            return False
-        token = yield RenewToken(refused)
-        return bool(token != refused)
+    def renew(self, refused: Optional[str], forever: Optional[Backoff] = None) -> Steps[bool]:
+        """Whether there is another token than the one that was refused. With `forever` a renewal that fails is repeated."""
+        while callable(self.options.token):
+            try:
+                return (yield from self._made(refused)) != refused
+            except EnckeError as error:
+                wait = None if forever is None else forever.wait()
+                if wait is None:
+                    raise
+                log.warning("the token is not renewed: %s", error)
+            yield Sleep(wait)
+        return False
+
+    def _made(self, refused: Optional[str]) -> Steps[str]:
+        made: Union[str, Exception] = yield RenewToken(refused)
+        if isinstance(made, EnckeError):
+            raise made
+        if isinstance(made, Exception):
+            raise EnckeError(0, NO_TOKEN, f"the function that makes tokens raised {type(made).__name__}: {made}") from made
+        return made
 
     def exchange(self, step: Union[Send, Open]) -> Steps[Any]:
         """Sends a request, also to where it is redirected: the outcome of the step. A redirect that is not followed is an error."""
@@ -167,7 +181,7 @@ class Caller:
             if not (isinstance(outcome, Answer) and MULTIPLE_CHOICES <= outcome.status < BAD_REQUEST):
                 return outcome
             redirects += 1
-            step = replace(step, request=replace(step.request, url=redirected(outcome, redirects)))
+            step = replace(step, request=replace(step.request, url=redirect_target(outcome, redirects)))
 
     def call(self, call: Call[T]) -> Steps[T]:
         """Makes a call, and repeats it as far as it may be repeated."""
@@ -186,10 +200,10 @@ class Caller:
                 if isinstance(outcome, Answer):
                     outcome = replace(outcome, is_repetition=may_be_done)
                     if outcome.status == UNAUTHORIZED and own_token is None and not renewed:
-                        renewed = yield from self.renew(token)
+                        renewed = yield from self.renew(token, backoff if is_patient else None)
                         if renewed:
                             continue
-                    if outcome.status < BAD_REQUEST or (may_be_done and outcome.status in call.done_before):
+                    if outcome.status < BAD_REQUEST or (may_be_done and outcome.status in call.statuses_of_done):
                         try:
                             return parsed(call, outcome)
                         except NotEnckeError as unexpected:
@@ -226,7 +240,7 @@ class Caller:
 
 
 def is_foreign(error: EnckeError) -> bool:
-    """Whether something else than Encke has responded. A proxy may have forwarded the request; those that it refuses by 4xx it has not."""
+    """Whether another program than Encke has responded, which may have forwarded the request. One that refuses it by 4xx has not."""
     return isinstance(error, NotEnckeError) or (error.code == HTTP_ERROR and error.status >= SERVER_ERROR)
 
 
@@ -239,32 +253,32 @@ def parsed(call: Call[T], answer: Answer) -> T:
     """The meaning of a response, which is the server's only if it has what the protocol promises."""
     if answer.status < BAD_REQUEST and answer.status not in call.statuses:
         statuses = " or ".join(map(str, sorted(call.statuses)))
-        raise NotEnckeError(answer.status, shown(answer.url), f"its status is not {statuses}")
+        raise NotEnckeError(answer.status, without_secrets(answer.url), f"its status is not {statuses}")
     try:
         return call.parse(answer)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         why = f"it has no {error}" if isinstance(error, KeyError) else f"its body can't be read, {error}"
-        raise NotEnckeError(answer.status, shown(answer.url), why) from error
+        raise NotEnckeError(answer.status, without_secrets(answer.url), why) from error
 
 
-def redirected(answer: Answer, number: int) -> str:
+def redirect_target(answer: Answer, number: int) -> str:
     """The address of the `number`th redirect in a row, if a token may follow it: of the same origin, or of its host over https."""
     location, here, to = answer.headers.get(LOCATION, ""), answer.url, "an invalid address"
     with contextlib.suppress(httpx.InvalidURL, ValueError):
         target = here.join(location)
-        to = shown(target) if location else "no address"
+        to = without_secrets(target) if location else "no address"
         is_upgrade = (here.scheme, target.scheme) == ("http", "https")
         is_same = target.host == here.host and (is_upgrade or (target.scheme, target.port) == (here.scheme, here.port))
         if location and is_same and answer.status in REDIRECTS_FOLLOWED and number <= REDIRECTS_MAX:
             return str(target)
     allowed = f"only {REDIRECTS_MAX} redirects in a row by 307 or 308, to the same origin or to its host over https, are followed"
-    why = f"{shown(here)} redirects to {to}; {allowed}"
+    why = f"{without_secrets(here)} redirects to {to}; {allowed}"
     error = EnckeError(answer.status, "redirected", why)
     error.may_be_done = True
     raise error
 
 
-def shown(url: httpx.URL) -> str:
+def without_secrets(url: httpx.URL) -> str:
     """An address without what may be secret: a password and the query."""
     return str(url.copy_with(userinfo=b"", query=None, fragment=None))
 

@@ -7,6 +7,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, Callable, Optional, Union, cast
 
 import httpx
@@ -22,7 +23,7 @@ NOW = "now"
 
 @dataclass(frozen=True)
 class StreamInfo:
-    """What HEAD and the list of streams say of a stream."""
+    """The properties of a stream, by HEAD or the list of streams."""
 
     name: str
     content_type: str
@@ -52,7 +53,7 @@ class Appended:
 
 @dataclass(frozen=True)
 class Page:
-    """What a stream had when it was read: a list of messages of a JSON stream, bytes of any other."""
+    """The data of a stream when it was read: a list of messages of a JSON stream, bytes of any other."""
 
     data: Any
     next_offset: str
@@ -171,7 +172,7 @@ def truncate(stream: str, before: str) -> Call[str]:
 
 
 def delete(stream: str) -> Call[None]:
-    return Call(Request("DELETE", stream_path(stream)), DONE, nothing, done_before=frozenset({404, 410}))
+    return Call(Request("DELETE", stream_path(stream)), DONE, nothing, statuses_of_done=frozenset({404, 410}))
 
 
 def page_of_list(prefix: str, after: Optional[str]) -> Call[tuple[list[StreamInfo], Optional[str]]]:
@@ -222,7 +223,7 @@ def part(answer: Answer) -> Page:
     headers, data = answer.headers, cast(Any, answer.body)
     offset, closed, is_last = next_offset(answer), is_true(headers, "Stream-Closed"), is_true(headers, "Stream-Up-To-Date")
     if is_json(headers.get("Content-Type", "")):
-        data = json.loads(data)
+        data = decode_json(data)
         if not isinstance(data, list):
             raise ValueError("it is no array")
     return Page(data, offset, closed, headers.get("Encke-End-Reason"), is_last)
@@ -266,12 +267,19 @@ class Writers:
     ) -> Steps[Optional[Appended]]:
         """Appends all messages, a batch at a time, each batch once."""
         try:
-            content_type = content_type or (yield from self._content_type(stream))
-            appended = None
-            for body in batches(content_type, messages):
-                appended = yield from self._append(stream, content_type, body, producer, if_match)
-                if_match = appended.next_offset if if_match is not None else None
-            return appended
+            if content_type is not None:
+                return (yield from self._append_all(stream, content_type, messages, producer, if_match))
+            known = self._content_types.get(stream)
+            try:
+                return (yield from self._append_all(stream, (yield from self._content_type(stream)), messages, producer, if_match))
+            except EnckeError as error:
+                if error.code != "type_differs":
+                    raise
+                # A later stream of this name has another type.
+                self._content_types.pop(stream, None)
+                if known is None or not isinstance(messages, list) or len(messages) != 1:
+                    raise
+            return (yield from self._append_all(stream, (yield from self._content_type(stream)), messages, producer, if_match))
         except ProducerInUseError:
             self.forget(stream)
             raise
@@ -281,13 +289,22 @@ class Writers:
                 self.forget(stream)
             raise
 
+    def _append_all(
+        self, stream: str, content_type: str, messages: Iterable[Any], producer: Producer, if_match: Optional[str]
+    ) -> Steps[Optional[Appended]]:
+        appended = None
+        for body in batches(content_type, messages):
+            appended = yield from self._append(stream, content_type, body, producer, if_match)
+            if_match = appended.next_offset if if_match is not None else None
+        return appended
+
     def _append(self, stream: str, content_type: str, body: bytes, producer: Producer, if_match: Optional[str]) -> Steps[Appended]:
         while True:
-            fields = {"Content-Type": content_type, **producer.begin()}
-            if if_match is not None:
-                fields["If-Match"] = if_match
+            fields = {"Content-Type": content_type, **({} if if_match is None else {"If-Match": if_match})}
+            request = Request("POST", stream_path(stream), headers=fields, body=body)
+            # The request is valid: from here on its number is used.
+            request = replace(request, headers={**fields, **producer.begin()})
             try:
-                request = Request("POST", stream_path(stream), headers=fields, body=body)
                 call = Call(request, APPENDED, lambda answer: appended(answer, stream, producer))
                 made: Appended = yield from self._caller.call(call)
             except EnckeError as error:
@@ -357,6 +374,23 @@ def encode_json(value: Any) -> bytes:
     if isinstance(value, EncodedJson):
         return value
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def decode_json(text: Union[bytes, str]) -> Any:
+    """A value of JSON. An integer with more digits than Python reads (4,300) is a `Decimal`."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        return json.loads(text, parse_int=integer)
+
+
+def integer(digits: str) -> Union[int, Decimal]:
+    try:
+        return int(digits)
+    except ValueError:
+        return Decimal(digits)
 
 
 def array(messages: list[bytes]) -> bytes:

@@ -7,12 +7,12 @@ import inspect
 import threading
 from typing import Optional
 
-from .errors import EnckeError
-from .options import Options
+from .errors import BAD_TOKEN, NO_TOKEN, EnckeError
+from .options import BAD_TOKEN_MESSAGE, Options, is_token
 
 
-class Made(str):
-    """A token as one call of the function has made it: another call may make an equal one."""
+class IssuedToken(str):
+    """A token of one call of the function, which differs from an equal one of another call by its identity."""
 
 
 class Tokens:
@@ -20,7 +20,8 @@ class Tokens:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._token: Optional[Made] = None
+        self._token: Optional[IssuedToken] = None
+        self._failure: Optional[Exception] = None
         # A signal handler may make a call while its thread makes a token.
         self._lock = threading.RLock()
 
@@ -29,21 +30,26 @@ class Tokens:
         token = self._token
         if token is not None and token is not refused:
             return token
+        failure = self._failure
         if not self._lock.acquire(timeout=min(self._options.timeout_s, threading.TIMEOUT_MAX)):
-            raise late(self._options)
+            raise token_timeout(self._options)
         try:
             if self._token is None or self._token is refused:
-                self._token = Made(self._make())
+                if self._failure is not None and self._failure is not failure:
+                    # A renewal has failed while this one waited.
+                    raise self._failure
+                self._token = self._make()
+                self._failure = None
             return self._token
+        except Exception as error:
+            self._failure = error
+            raise
         finally:
             self._lock.release()
 
-    def _make(self) -> str:
+    def _make(self) -> IssuedToken:
         make = self._options.token
-        token = make() if callable(make) else make
-        if not isinstance(token, str):
-            raise TypeError("the function that makes tokens of a blocking client returns a str")
-        return token
+        return issued(make() if callable(make) else make)
 
 
 class AsyncTokens:
@@ -51,8 +57,8 @@ class AsyncTokens:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._token: Optional[Made] = None
-        self._making: Optional[asyncio.Task[Made]] = None
+        self._token: Optional[IssuedToken] = None
+        self._making: Optional[asyncio.Task[IssuedToken]] = None
 
     async def token(self, refused: Optional[str]) -> str:
         """The token, made anew if it is the refused one."""
@@ -61,25 +67,33 @@ class AsyncTokens:
         making = self._making
         if making is None or making.done() or making.get_loop() is not asyncio.get_running_loop():
             making = self._making = asyncio.ensure_future(self._make())
+            # All that wait for it may be cancelled. Then it ends without a reader of its error.
+            making.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         # The end of one of the calls that wait does not end the renewal for the others.
         await asyncio.wait({making}, timeout=self._options.timeout_s)
         if not making.done():
             making.cancel()
         if making.cancelled() or not making.done():
             self._making = None
-            raise late(self._options)
+            raise token_timeout(self._options)
         return making.result()
 
-    async def _make(self) -> Made:
+    async def _make(self) -> IssuedToken:
         make = self._options.token
         token = make() if callable(make) else make
         if inspect.isawaitable(token):
             token = await token
-        if not isinstance(token, str):
-            raise TypeError("the function that makes tokens returns a str")
-        self._token = Made(token)
+        self._token = issued(token)
         return self._token
 
 
-def late(options: Options) -> EnckeError:
-    return EnckeError(0, "no_token", f"the function that makes tokens has not ended after {options.timeout_s} s")
+def issued(token: object) -> IssuedToken:
+    if not isinstance(token, str):
+        raise TypeError(f"the function that makes tokens returns a str, not {type(token).__name__}")
+    if not is_token(token):
+        raise EnckeError(0, BAD_TOKEN, BAD_TOKEN_MESSAGE)
+    return IssuedToken(token)
+
+
+def token_timeout(options: Options) -> EnckeError:
+    return EnckeError(0, NO_TOKEN, f"the function that makes tokens has not ended after {options.timeout_s} s")

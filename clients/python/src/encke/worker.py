@@ -104,7 +104,7 @@ class AsyncWorker:
             await asyncio.gather(polled, stopped, return_exceptions=True)
 
     async def _work(self, job: Job) -> None:
-        work = asyncio.ensure_future(self._handler(job))
+        work = asyncio.ensure_future(self._handle(job))
         beat = asyncio.ensure_future(self._extend(job, work))
         try:
             await asyncio.wait({work})
@@ -118,6 +118,9 @@ class AsyncWorker:
             await self._report(job, pools.refuse(job, "the handler was cancelled", None))
         else:
             await self._report(job, self._outcome(job, work))
+
+    async def _handle(self, job: Job) -> Any:
+        return await self._handler(job)
 
     def _outcome(self, job: Job, work: asyncio.Future[Any]) -> Call[None]:
         error = work.exception()
@@ -195,13 +198,20 @@ class Worker:
             await self._worker.run(stop_on_signals=stop_on_signals)
 
     async def _in_thread(self, job: Job) -> Any:
-        running = asyncio.ensure_future(asyncio.to_thread(self._handler, job))
+        running = asyncio.ensure_future(asyncio.to_thread(self._handle, job))
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             # The next job waits for the end of the thread.
             await asyncio.gather(running, return_exceptions=True)
             raise
+
+    def _handle(self, job: Job) -> Any:
+        try:
+            return self._handler(job)
+        except StopIteration as error:
+            # No future can have this exception.
+            raise RuntimeError("the handler raised StopIteration") from error
 
 
 # Seconds before an extension, however short the attempt is.
