@@ -28,7 +28,7 @@ T = TypeVar("T")
 class AsyncEncke:
     """As `Encke`, with coroutines. The function that makes tokens may be a coroutine function.
 
-    Each loop of asyncio has connections of its own, so a client outlives `asyncio.run`.
+    Each loop of asyncio has connections and producers of its own, so a client outlives `asyncio.run`.
     """
 
     def __init__(
@@ -286,8 +286,6 @@ class AsyncSession:
         self.tokens = AsyncTokens(caller.options)
         self._caller = caller
         self._writers: dict[asyncio.AbstractEventLoop, Writers] = {}
-        # Those of loops that are closed.
-        self._unused: list[Writers] = []
         self._lock = threading.Lock()
 
     @property
@@ -297,9 +295,8 @@ class AsyncSession:
         with self._lock:
             writers = self._writers.get(loop)
             if writers is None:
-                closed = [other for other in self._writers if other.is_closed()]
-                self._unused += [self._writers.pop(other) for other in closed]
-                writers = self._writers[loop] = self._unused.pop() if self._unused else Writers(self._caller)
+                closed = next((other for other in self._writers if other.is_closed()), None)
+                writers = self._writers[loop] = Writers(self._caller) if closed is None else self._writers.pop(closed)
             return writers
 
 
@@ -379,10 +376,7 @@ class Driver:
         if isinstance(step, Receive):
             return await self._receive()
         if isinstance(step, RenewToken):
-            try:
-                return await self._client._process_session.tokens.token(step.refused)
-            except Exception as error:
-                return error
+            return await self._client._process_session.tokens.token(step.refused)
         if isinstance(step, Sleep):
             await asyncio.sleep(step.seconds)
         else:

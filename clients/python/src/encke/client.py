@@ -31,7 +31,7 @@ class Encke:
     A process that is forked has connections and producers of its own.
 
     `token` is one for all requests, or a function that makes one. The function is called before the first request, and again when the
-    server refuses what it has made. Requests are repeated after cuts and refusals for a time, as `retry` says.
+    server refuses what it has made. It has visible ASCII characters only. Requests are repeated after cuts and refusals for a time, as `retry` says.
     """
 
     def __init__(
@@ -331,15 +331,19 @@ class Driver:
         self._session = session
         self._response: Optional[httpx.Response] = None
         self._pieces: Iterator[bytes] = iter(())
-        self._turn = threading.Lock()
+        # The steps that are done. No lock for all of their time: a signal handler may raise before the `try` that would release it.
+        self._running: Optional[Steps[Any]] = None
+        self._lock = threading.RLock()
 
     def run(self, steps: Steps[T]) -> T:
         if self._session is not self._client._process_session:
             self._attach(self._client._process_session)
         outcome: object = None
-        if not self._turn.acquire(blocking=False):
-            raise RuntimeError("another thread waits for the next record of this follower")
         try:
+            with self._lock:
+                if self._running is not None:
+                    raise RuntimeError("another thread waits for the next record of this follower")
+                self._running = steps
             while True:
                 try:
                     step = steps.send(outcome)
@@ -347,10 +351,12 @@ class Driver:
                     return cast(T, end.value)
                 outcome = self._do(step)
         except BaseException:
-            self.close()
+            if self._running is steps:
+                self.close()
             raise
         finally:
-            self._turn.release()
+            if self._running is steps:
+                self._running = None
             steps.close()
 
     def _do(self, step: Step) -> object:
@@ -361,10 +367,7 @@ class Driver:
         if isinstance(step, Receive):
             return self._receive()
         if isinstance(step, RenewToken):
-            try:
-                return self._session.tokens.token(step.refused)
-            except Exception as error:
-                return error
+            return self._session.tokens.token(step.refused)
         if isinstance(step, Sleep):
             time.sleep(step.seconds)
         else:
@@ -411,11 +414,10 @@ class Driver:
 
     def close_idle(self) -> None:
         """Closes what is open, unless a thread uses it."""
-        if self._turn.acquire(blocking=False):
-            try:
-                self.close()
-            finally:
-                self._turn.release()
+        if self._session is self._client._process_session:
+            with self._lock:
+                if self._running is None:
+                    self.close()
 
     def close(self) -> None:
         response, self._response = self._response, None

@@ -275,11 +275,8 @@ class Follower:
             except EnckeError as error:
                 self._foreign += 1
                 # A follower that has had a line of the server waits until the server is back.
-                if self._was_live:
-                    can_pass = is_foreign(error) or error.code == NO_TOKEN
-                else:
-                    can_pass = is_foreign(error) and self._foreign < FOREIGN_RESPONSES_MAX
-                if not can_pass:
+                can_pass = is_foreign(error) or (self._was_live and error.code == NO_TOKEN)
+                if not can_pass or (self._foreign >= FOREIGN_RESPONSES_MAX and not self._was_live):
                     raise
                 log.warning("following %s: %s", self.feed.names, error)
                 yield from self._wait(error)

@@ -51,7 +51,7 @@ class Options:
     retry: Retry = field(default_factory=Retry)
 
     def __post_init__(self) -> None:
-        if isinstance(self.token, str) and not is_token(self.token):
+        if isinstance(self.token, str) and not TOKEN.fullmatch(self.token):
             raise ValueError(BAD_TOKEN_MESSAGE)
         check_fields(self.headers)
         if self.token is not None and self.userinfo is not None:
@@ -62,10 +62,6 @@ class Options:
         """The name and the password of the address."""
         url = httpx.URL(self.url)
         return (url.username, url.password) if url.userinfo else None
-
-
-def is_token(token: str) -> bool:
-    return TOKEN.fullmatch(token) is not None
 
 
 def check_fields(fields: Mapping[str, str]) -> None:

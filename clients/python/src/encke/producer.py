@@ -28,8 +28,8 @@ class Producer:
         self.is_named = id is not None
         self._is_uncertain = False
         self._process = process.identity()
-        # Appends of one producer are sent one after the other. A producer belongs to one client, which uses one of these. A signal handler can
-        # take the lock that its thread has.
+        # Appends of a producer are sent one after the other. A producer belongs to one client, which uses one of these. A signal handler
+        # can take the lock that its thread has.
         self._lock = threading.RLock()
         self._is_appending = False
         self._async_lock: Optional[asyncio.Lock] = None

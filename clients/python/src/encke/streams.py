@@ -266,20 +266,14 @@ class Writers:
         if_match: Optional[str],
     ) -> Steps[Optional[Appended]]:
         """Appends all messages, a batch at a time, each batch once."""
+        was_known = stream in self._content_types
         try:
-            if content_type is not None:
-                return (yield from self._append_all(stream, content_type, messages, producer, if_match))
-            known = self._content_types.get(stream)
-            try:
-                return (yield from self._append_all(stream, (yield from self._content_type(stream)), messages, producer, if_match))
-            except EnckeError as error:
-                if error.code != "type_differs":
-                    raise
-                # A later stream of this name has another type.
-                self._content_types.pop(stream, None)
-                if known is None or not isinstance(messages, list) or len(messages) != 1:
-                    raise
-            return (yield from self._append_all(stream, (yield from self._content_type(stream)), messages, producer, if_match))
+            type_sent = content_type or (yield from self._content_type(stream))
+            appended = None
+            for body in batches(type_sent, messages):
+                appended = yield from self._append(stream, type_sent, body, producer, if_match)
+                if_match = appended.next_offset if if_match is not None else None
+            return appended
         except ProducerInUseError:
             self.forget(stream)
             raise
@@ -288,15 +282,14 @@ class Writers:
             if not error.may_be_done:
                 self.forget(stream)
             raise
-
-    def _append_all(
-        self, stream: str, content_type: str, messages: Iterable[Any], producer: Producer, if_match: Optional[str]
-    ) -> Steps[Optional[Appended]]:
-        appended = None
-        for body in batches(content_type, messages):
-            appended = yield from self._append(stream, content_type, body, producer, if_match)
-            if_match = appended.next_offset if if_match is not None else None
-        return appended
+        except EnckeError as error:
+            if error.code != "type_differs" or content_type is not None:
+                raise
+            # A later stream of this name has another type.
+            self._content_types.pop(stream, None)
+            if not (was_known and isinstance(messages, list) and len(messages) == 1):
+                raise
+        return (yield from self.append(stream, messages, producer, None, if_match))
 
     def _append(self, stream: str, content_type: str, body: bytes, producer: Producer, if_match: Optional[str]) -> Steps[Appended]:
         while True:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from typing import Optional
+from typing import Optional, Union
 
 from .errors import BAD_TOKEN, NO_TOKEN, EnckeError
-from .options import BAD_TOKEN_MESSAGE, Options, is_token
+from .options import BAD_TOKEN_MESSAGE, TOKEN, Options
 
 
 class IssuedToken(str):
@@ -25,25 +25,25 @@ class Tokens:
         # A signal handler may make a call while its thread makes a token.
         self._lock = threading.RLock()
 
-    def token(self, refused: Optional[str]) -> str:
-        """The token, made anew if it is the refused one."""
+    def token(self, refused: Optional[str]) -> Union[str, Exception]:
+        """The token, made anew if it is the refused one, or the error of the function."""
         token = self._token
         if token is not None and token is not refused:
             return token
         failure = self._failure
         if not self._lock.acquire(timeout=min(self._options.timeout_s, threading.TIMEOUT_MAX)):
-            raise token_timeout(self._options)
+            return token_timeout(self._options)
         try:
             if self._token is None or self._token is refused:
                 if self._failure is not None and self._failure is not failure:
                     # A renewal has failed while this one waited.
-                    raise self._failure
+                    return self._failure
                 self._token = self._make()
                 self._failure = None
             return self._token
         except Exception as error:
             self._failure = error
-            raise
+            return error
         finally:
             self._lock.release()
 
@@ -60,8 +60,8 @@ class AsyncTokens:
         self._token: Optional[IssuedToken] = None
         self._making: Optional[asyncio.Task[IssuedToken]] = None
 
-    async def token(self, refused: Optional[str]) -> str:
-        """The token, made anew if it is the refused one."""
+    async def token(self, refused: Optional[str]) -> Union[str, Exception]:
+        """The token, made anew if it is the refused one, or the error of the function."""
         if self._token is not None and self._token is not refused:
             return self._token
         making = self._making
@@ -75,8 +75,9 @@ class AsyncTokens:
             making.cancel()
         if making.cancelled() or not making.done():
             self._making = None
-            raise token_timeout(self._options)
-        return making.result()
+            return token_timeout(self._options)
+        error = making.exception()
+        return making.result() if not isinstance(error, Exception) else error
 
     async def _make(self) -> IssuedToken:
         make = self._options.token
@@ -90,7 +91,7 @@ class AsyncTokens:
 def issued(token: object) -> IssuedToken:
     if not isinstance(token, str):
         raise TypeError(f"the function that makes tokens returns a str, not {type(token).__name__}")
-    if not is_token(token):
+    if not TOKEN.fullmatch(token):
         raise EnckeError(0, BAD_TOKEN, BAD_TOKEN_MESSAGE)
     return IssuedToken(token)
 
