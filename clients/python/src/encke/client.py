@@ -31,7 +31,7 @@ class Encke:
     A process that is forked has connections and producers of its own.
 
     `token` is one for all requests, or a function that makes one. The function is called before the first request, and again when the
-    server refuses what it has made. It has visible ASCII characters only. Requests are repeated after cuts and refusals for a time, as `retry` says.
+    server refuses what it has made. A token is visible ASCII. Requests are repeated after cuts and refusals for a time, as `retry` says.
     """
 
     def __init__(
