@@ -253,7 +253,7 @@ class Waiting(unittest.TestCase):
             lambda client: client.read("s"),
             lambda client: next(client.follow("s")),
         ]
-        for error in (StopIteration("a"), OSError("a")):
+        for error in (StopIteration("a"), OSError("a"), encke.NotFoundError(404, "not_found", "a")):
 
             def make(error: Exception = error) -> str:
                 raise error

@@ -7,6 +7,7 @@ steps with blocking calls and `aio.py` with coroutines, so the rules for repetit
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import math
 import ssl
@@ -17,7 +18,7 @@ from urllib.parse import quote, unquote, urlencode
 
 import httpx
 
-from .errors import HTTP_ERROR, NO_TOKEN, EnckeError, NotEnckeError, UnreachableError, refusal
+from .errors import BAD_TOKEN, HTTP_ERROR, NO_TOKEN, EnckeError, NotEnckeError, UnreachableError, refusal
 from .options import Backoff, Options, check_fields
 
 log = logging.getLogger("encke")
@@ -167,8 +168,9 @@ class Caller:
 
     def _made(self, refused: Optional[str]) -> Steps[str]:
         made: Union[str, Exception] = yield RenewToken(refused)
-        if isinstance(made, EnckeError):
-            raise made
+        if isinstance(made, EnckeError) and made.code in {NO_TOKEN, BAD_TOKEN}:
+            # Several calls may have this one.
+            raise copy.copy(made)
         if isinstance(made, Exception):
             raise EnckeError(0, NO_TOKEN, f"the function that makes tokens raised {type(made).__name__}: {made}") from made
         return made
