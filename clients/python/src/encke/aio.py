@@ -253,7 +253,7 @@ class AsyncEncke:
     # Connections
 
     async def close(self) -> None:
-        """Closes the connections of the loop that runs."""
+        """Closes all connections, with asyncio those of the loop that runs."""
         if self._session.process == process.identity():
             await self._session.connections.close()
 

@@ -252,7 +252,7 @@ class Encke:
     # Connections
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Closes all connections, with asyncio those of the loop that runs."""
         if self._session.process == process.identity():
             self._session.connections.close()
 

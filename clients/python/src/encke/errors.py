@@ -58,10 +58,7 @@ class UncertainProducerError(EnckeError):
 
 
 class ProducerInUseError(EnckeError):
-    """The server has had the number of an append before: by another writer with this producer, or by a proxy that repeats requests.
-
-    The record may be stored.
-    """
+    """Another writer has used the number of this append, or a proxy has repeated it. The record may be stored."""
 
     def __init__(self, stream: str, producer: str) -> None:
         message = (

@@ -7,7 +7,7 @@ import contextlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Optional, cast
 
@@ -143,23 +143,13 @@ def refuse(job: Job, reason: str, after_s: Optional[int]) -> Call[None]:
     return report(job, "refuse", query, headers, reason[:REASON_MAX].encode("utf-8", "replace"))
 
 
-def extend(job: Job, by_s: float) -> Call[None]:
-    call = report(job, "extend", [("by", str(math.ceil(by_s)))], {}, b"")
-    # A repetition finds the attempt over only if it is: an extension ends nothing.
-    return replace(call, statuses=OK, parse=extended, give_up_s=by_s, statuses_of_done=frozenset())
+def extend(job: Job, by_s: float) -> Call[bool]:
+    request = report(job, "extend", [("by", str(math.ceil(by_s)))], {}, b"").request
+    # An extension ends nothing: 404 and 409 of a repetition say that the attempt is over.
+    return Call(request, OK, lambda answer: bool(json.loads(answer.body)["deadline_ms"]), give_up_s=by_s)
 
 
-def extended(answer: Answer) -> None:
-    int(json.loads(answer.body)["deadline_ms"])
-
-
-def report(
-    job: Job,
-    what: str,
-    query: list[tuple[str, str]],
-    headers: dict[str, str],
-    body: bytes,
-) -> Call[None]:
+def report(job: Job, what: str, query: list[tuple[str, str]], headers: dict[str, str], body: bytes) -> Call[None]:
     query = [("attempt", str(job.attempt)), *query]
     target = pool_path(job.pool, "job", str(job.id), what)
     request = Request("POST", target, query, {**headers, "Job-Token": job.token}, body)

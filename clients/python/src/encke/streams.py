@@ -258,12 +258,7 @@ class Writers:
         self._content_types.pop(stream, None)
 
     def append(
-        self,
-        stream: str,
-        messages: Iterable[Any],
-        producer: Producer,
-        content_type: Optional[str],
-        if_match: Optional[str],
+        self, stream: str, messages: Iterable[Any], producer: Producer, content_type: Optional[str], if_match: Optional[str]
     ) -> Steps[Optional[Appended]]:
         """Appends all messages, a batch at a time, each batch once."""
         was_known = stream in self._content_types
@@ -373,8 +368,6 @@ def decode_json(text: Union[bytes, str]) -> Any:
     """A value of JSON. An integer with more digits than Python reads (4,300) is a `Decimal`."""
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
-        raise
     except ValueError:
         return json.loads(text, parse_int=integer)
 
