@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import unittest
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from email.message import Message
 from http import HTTPStatus
 from pathlib import Path
+from typing import ClassVar
 
 import encke
 
@@ -108,6 +110,23 @@ class Server:
 
     def async_client(self, token: encke.Token | None = None) -> encke.AsyncEncke:
         return encke.AsyncEncke(self.url, token=token, retry=RETRY)
+
+
+class ServerTest(unittest.TestCase):
+    """Tests with one server for the class, and a client and a name of streams and pools for each test."""
+
+    OPTIONS: ClassVar[tuple[str, ...]] = ()
+    server: Server
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.server = Server(*cls.OPTIONS)
+        cls.addClassCleanup(cls.server.remove)
+
+    def setUp(self) -> None:
+        self.client = self.server.client()
+        self.addCleanup(self.client.close)
+        self.name = self._testMethodName
 
 
 class Scripted:

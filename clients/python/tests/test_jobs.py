@@ -16,7 +16,7 @@ import unittest
 from pathlib import Path
 from queue import Queue
 
-from rig import Received, Reply, Scripted, Server, wait_until
+from rig import Received, Reply, Scripted, ServerTest, wait_until
 
 import encke
 from encke.steps import FOREIGN_RESPONSES_MAX
@@ -27,17 +27,11 @@ DEATHS = 6
 WORKER = Path(__file__).with_name("worker_process.py")
 
 
-class Jobs(unittest.TestCase):
-    server: Server
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.server = Server("--tuning", "webhook-networks=127.0.0.0/8")
-        cls.addClassCleanup(cls.server.remove)
+class Jobs(ServerTest):
+    OPTIONS = ("--tuning", "webhook-networks=127.0.0.0/8")
 
     def setUp(self) -> None:
-        self.client = self.server.client()
-        self.addCleanup(self.client.close)
+        super().setUp()
         self.pool = self._testMethodName
 
     def running(self, worker: encke.Worker) -> None:

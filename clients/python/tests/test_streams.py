@@ -8,7 +8,7 @@ import signal
 import unittest
 from collections.abc import Iterable
 
-from rig import Server
+from rig import ServerTest
 
 import encke
 
@@ -17,20 +17,7 @@ NAME = "chat/a b/é;x&y=%2F@now"
 TEXT = "one\u2028two\x85three\u000bfour"
 
 
-class Streams(unittest.TestCase):
-    server: Server
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.server = Server()
-        cls.addClassCleanup(cls.server.remove)
-
-    def setUp(self) -> None:
-        self.client = self.server.client()
-        self.addCleanup(self.client.close)
-        # Each test has streams of its own.
-        self.name = f"{self._testMethodName}/s"
-
+class Streams(ServerTest):
     def follow(self, *streams: str, from_: str | None = None, last: int | None = None, after: str | None = None) -> list[object]:
         with self.client.follow(streams[0] if len(streams) == 1 else streams, from_=from_, last=last, after=after) as records:
             return [record.data for record in records]

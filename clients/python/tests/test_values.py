@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import httpx
-from rig import Reply, Scripted, Server, always
+from rig import Reply, Scripted, ServerTest, always
 
 import encke
 from encke import errors, pools
@@ -51,19 +51,7 @@ def not_found() -> None:
     raise error
 
 
-class Values(unittest.TestCase):
-    server: Server
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.server = Server()
-        cls.addClassCleanup(cls.server.remove)
-
-    def setUp(self) -> None:
-        self.client = self.server.client()
-        self.addCleanup(self.client.close)
-        self.name = self._testMethodName
-
+class Values(ServerTest):
     def test_the_type_of_a_job_decides_what_its_bytes_mean(self) -> None:
         self.client.create_pool(self.name)
         found: list[tuple[str, object]] = []

@@ -16,7 +16,7 @@ import unittest.mock
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from rig import PATIENCE_S, Received, Reply, Scripted, Server, acknowledged, always, wait_until
+from rig import PATIENCE_S, Received, Reply, Scripted, ServerTest, acknowledged, always, wait_until
 
 import encke
 import encke.follower
@@ -29,19 +29,7 @@ APPENDS_OF_A_LOOP = 50
 SIGNALS = 300
 
 
-class Waiting(unittest.TestCase):
-    server: Server
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.server = Server()
-        cls.addClassCleanup(cls.server.remove)
-
-    def setUp(self) -> None:
-        self.client = self.server.client()
-        self.addCleanup(self.client.close)
-        self.name = self._testMethodName
-
+class Waiting(ServerTest):
     def scripted(self, reply: Callable[[Received], Reply]) -> Scripted:
         server = Scripted(reply)
         self.addCleanup(server.close)

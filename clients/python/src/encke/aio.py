@@ -322,7 +322,7 @@ class AsyncFollowing:
         return record
 
     async def close(self) -> None:
-        """Ends the iteration."""
+        """Ends the iteration. A `next` that waits in another thread or task ends when it receives something, which a heartbeat is, too."""
         self._follower.is_closed = True
         await self._driver.close()
 

@@ -308,7 +308,7 @@ class Following:
         return record
 
     def close(self) -> None:
-        """Ends the iteration. A `next` that waits in another thread ends when it receives something, which a heartbeat is, too."""
+        """Ends the iteration. A `next` that waits in another thread or task ends when it receives something, which a heartbeat is, too."""
         self._follower.is_closed = True
         self._driver.close_idle()
 
