@@ -332,17 +332,19 @@ class Responses(unittest.TestCase):
             return foreign.pop() if foreign else server.forward(request)
 
         proxy = self.scripted(reply)
-        server.raw("PUT", "/v1/pool/p", b'{"type":"claim"}')
         for kind in (HTML, Reply(500), Reply(521)):
             with self.subTest(kind.status):
                 client = self.client(proxy.url)
-                worker = encke.Worker(client, "p", f"w{kind.status}", lambda job: job.data, poll_s=1)
+                # The proxy may still poll for the worker before, which would get a job of the same pool.
+                pool = f"p{kind.status}"
+                server.raw("PUT", f"/v1/pool/{pool}", b'{"type":"claim"}')
+                worker = encke.Worker(client, pool, "w", lambda job: job.data, poll_s=1)
                 thread = threading.Thread(target=worker.run)
                 foreign[:] = [kind] * (FOREIGN_RESPONSES_MAX + 1)
                 with self.assertLogs("encke", "WARNING") as logs:
                     thread.start()
                     wait_until(lambda logs=logs: len(logs.output) > FOREIGN_RESPONSES_MAX)  # type: ignore[misc]
-                posted = client.post("p", "a", wait_s=30)
+                posted = client.post(pool, "a", wait_s=30)
                 worker.stop()
                 thread.join(PATIENCE_S)
                 self.assertFalse(thread.is_alive())
