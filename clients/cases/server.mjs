@@ -17,6 +17,9 @@ import { Model } from './model.mjs';
 
 /** How long a response stands still where a case divides it, so that its parts come in different reads. */
 const PAUSE_MS = 10;
+/** The second numbers of the addresses of plays: processes at the same time have different ones. */
+const FIRST_NETWORK = 64;
+const NETWORKS = 128;
 const HANDSHAKE_GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 const TLS_HANDSHAKE = 0x16;
 
@@ -33,6 +36,9 @@ function makeContext() {
 
 /** A case that is played once. `position` is where a response is cut or divided, if the case does that at every byte. */
 export class Play {
+  static #count = 0;
+  /** An address of its own on loopback: a client of another play or test may still connect to a port that it knew. */
+  #host = `127.${FIRST_NETWORK + (process.pid % NETWORKS)}.${(Play.#count >> 8) & 255}.${Play.#count++ & 255}`;
   #case;
   #position;
   #faults;
@@ -90,9 +96,9 @@ export class Play {
         new Connection(plain, arrived, this);
       });
     });
-    await once(server.listen(0, '127.0.0.1'), 'listening');
+    await once(server.listen(0, this.#host), 'listening');
     this.#servers.push(server);
-    return `http://127.0.0.1:${server.address().port}`;
+    return `http://${this.#host}:${server.address().port}`;
   }
 
   /** The next response, as the case has it. */

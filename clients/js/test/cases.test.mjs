@@ -85,6 +85,7 @@ class Clients {
   #client;
   #channel;
   #server;
+  #closing = new AbortController();
 
   constructor({ limitMs, token, expect }, server) {
     this.#options = { base: server.origin, token: token === 'never' ? () => new Promise(() => {}) : 'secret', foreignMsMax: FOREIGN_MS_MAX };
@@ -96,11 +97,12 @@ class Clients {
 
   close() {
     this.#channel?.close();
+    this.#closing.abort();
   }
 
-  /** Begins a call that nothing ends. */
+  /** Begins a call without a limit. */
   begin(call) {
-    this.#call(call, new AbortController().signal).catch(() => {});
+    this.#call(call, this.#closing.signal).catch(() => {});
   }
 
   /** The outcome of a call, as the cases have it. */
