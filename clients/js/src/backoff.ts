@@ -2,6 +2,7 @@ import { abortable } from './abortable.js';
 
 const FIRST_MS = 250;
 const LAST_MS = 30_000;
+const RESEND_MS = 1_000;
 /** The longest delay that a server can ask for with `Retry-After` or `retry`: 5 minutes. */
 export const SERVER_DELAY_MS_MAX = 300_000;
 /** Timers of a longer time fire at once. */
@@ -31,6 +32,9 @@ export function serverDelayMs(ms: number | undefined): number | undefined {
   if (!ms || ms < 0 || !Number.isFinite(ms)) return undefined;
   return Math.min(SERVER_DELAY_MS_MAX, Math.max(FIRST_MS, ms * (1 + Math.random() / 2)));
 }
+
+/** The time after which a refused message of a channel is sent again: the seconds that the server asked for, or about a second. */
+export const resendMs = (retryAfter?: number): number => serverDelayMs((retryAfter ?? 0) * 1_000) ?? RESEND_MS * (1 + Math.random() / 2);
 
 /** Resolves after `ms`, or rejects with the signal's reason. */
 export function sleep(ms: number, signal?: AbortSignal): Promise<void> {

@@ -1,4 +1,4 @@
-import { serverDelayMs, sleep } from './backoff.js';
+import { resendMs, sleep } from './backoff.js';
 import { errorOf } from './channel-subscription.js';
 import { EnckeError } from './error.js';
 import { randomId } from './random-id.js';
@@ -44,7 +44,6 @@ interface Entry {
   reject: (error: unknown) => void;
 }
 
-const RETRY_MS = 1_000;
 /** The server does not know the appends before this one: it has lost them, or the stream was created again. */
 const GAPS = ['sequence_gap', 'epoch_start'];
 
@@ -154,7 +153,7 @@ export class Appends {
     if (writer.entries[writer.first] !== entry) return;
     if (error.isTransient) {
       const repeat = () => entry.state === 'refused' && entry.id === id && this.#repeat(writer);
-      sleep(serverDelayMs(Number(error.retryAfter) * 1_000) ?? RETRY_MS * (1 + Math.random() / 2), this.#signal).then(repeat, () => {});
+      sleep(resendMs(error.retryAfter), this.#signal).then(repeat, () => {});
     } else if (GAPS.includes(error.code) && entry.seq > 0 && !entry.mayBeDone) {
       this.#renumber(writer);
     } else {

@@ -1,4 +1,4 @@
-import { serverDelayMs } from './backoff.js';
+import { resendMs } from './backoff.js';
 import { EnckeError } from './error.js';
 import { Following } from './following.js';
 import { Inbox } from './inbox.js';
@@ -27,7 +27,6 @@ export interface ChannelAccess {
   remove: (subscription: ChannelSubscription) => void;
 }
 
-const RETRY_MS = 1_000;
 /** The most characters of messages that wait for the consumer, unless a single message has more. */
 export const WAITING_CHARS_MAX = 4 * 2 ** 20;
 /** Awaited instead of the response to `subscribe` while the channel has no subscription of the name. */
@@ -180,16 +179,16 @@ export class ChannelSubscription<Message = any> extends Following<Message> {
 
   #refused(message: any): undefined {
     const error = errorOf(message);
-    if (error.isTransient) this.#later(Number(error.retryAfter) * 1_000);
+    if (error.isTransient) this.#later(error.retryAfter);
     // The stream was there: it was deleted while the connection was away, or this subscription was paused.
     else if (error.code === 'not_found' && this.#hasBegun && this.#options.stream !== undefined) this.#inbox.push({ message: { type: 'ended', stream: this.name, reason: 'deleted' }, chars: 0 });
     else this.finish(error);
   }
 
   /** Subscribes again after a time. If the connection is cut meanwhile, the next one does so. */
-  #later(ms?: number): undefined {
+  #later(retryAfter?: number): undefined {
     this.#awaited = NO_RESPONSE;
-    this.#retry = setTimeout(() => this.begin(), serverDelayMs(ms) ?? RETRY_MS * (1 + Math.random() / 2));
+    this.#retry = setTimeout(() => this.begin(), resendMs(retryAfter));
   }
 
   #leave(error?: unknown): void {

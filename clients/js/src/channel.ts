@@ -5,7 +5,7 @@ import { Appends, type Appended } from './channel-appends.js';
 import { ChannelSubscription, errorOf, type ChannelSubscribeOptions } from './channel-subscription.js';
 import { EnckeError } from './error.js';
 import { notify } from './notify.js';
-import type { OriginOptions } from './origin.js';
+import { type OriginOptions, tokenOf } from './origin.js';
 import type { Ack, ConnectionState, EndReason } from './types.js';
 
 /** The part of the standard's WebSocket that a channel uses. */
@@ -133,7 +133,7 @@ export class Channel {
     const { WebSocket = globalThis.WebSocket } = this.#options;
     let token: string | undefined;
     try {
-      token = await this.#token();
+      token = await tokenOf(this.#options.token);
     } catch (error) {
       return this.#reconnect(error);
     }
@@ -174,11 +174,6 @@ export class Channel {
     }
     this.#hasHeard = false;
     if (this.#isOpen) this.#send({ type: 'unsubscribe', stream: PROBE_STREAM });
-  }
-
-  async #token(): Promise<string | undefined> {
-    const { token } = this.#options;
-    return typeof token === 'function' ? token() : token;
   }
 
   get #renewsToken(): boolean {
@@ -268,7 +263,7 @@ export class Channel {
   /** Gets a new token before the old one ends. If that fails, the connection ends with the token, and the next one asks again. */
   async #renew(): Promise<void> {
     const socket = this.#socket;
-    const token = await this.#token().catch(() => undefined);
+    const token = await tokenOf(this.#options.token).catch(() => undefined);
     if (token != null && socket && socket === this.#socket) this.#authenticate(token);
   }
 

@@ -3,6 +3,7 @@ import { Backoff } from './backoff.js';
 import { bytesOf } from './body.js';
 import { EnckeError } from './error.js';
 import { ANY_SUCCESS, checkResponse, discard, type Expected } from './expected.js';
+import { notify } from './notify.js';
 import type { ConnectionState } from './types.js';
 
 /**
@@ -78,8 +79,7 @@ export class Origin {
 
   /** The token of now. */
   async token(): Promise<string | undefined> {
-    const { token } = this.#options;
-    return typeof token === 'function' ? token() : token;
+    return tokenOf(this.#options.token);
   }
 
   /** Whether a refused token can be renewed. */
@@ -109,7 +109,7 @@ export class Origin {
       let isSent = false;
       try {
         const response = await abortable(this.#attempt(url, { ...init, headers, signal }, expected, () => (isSent = true)), signal);
-        if (isRepeated) attempts.onState?.('live');
+        if (isRepeated) notify(attempts.onState, 'live');
         return response;
       } catch (error) {
         const isAnswer = error instanceof EnckeError;
@@ -184,6 +184,8 @@ export class Origin {
     }
   }
 }
+
+export const tokenOf = async (token?: Token): Promise<string | undefined> => (typeof token === 'function' ? token() : token);
 
 /** Waits before the next attempt. Throws the error of the last one if it is final. */
 export async function recover(error: unknown, attempts: Attempts, serverMs?: number): Promise<void> {

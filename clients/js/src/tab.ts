@@ -3,7 +3,7 @@ import { Following } from './following.js';
 import { lead } from './hub.js';
 import { Inbox } from './inbox.js';
 import { notify } from './notify.js';
-import type { Token } from './origin.js';
+import { type Token, tokenOf } from './origin.js';
 import { randomId } from './random-id.js';
 import { holdLock, namesOf, type Address, type HubMessage, type TabMessage } from './tab-messages.js';
 import type { End, EndReason, From, StreamRecord, SubscriberCallbacks } from './types.js';
@@ -85,7 +85,7 @@ export class Tab {
 
   async #answer(ask: string, token?: Token): Promise<void> {
     try {
-      this.#post({ type: 'token', ask, token: typeof token === 'function' ? await token() : token });
+      this.#post({ type: 'token', ask, token: await tokenOf(token) });
     } catch {
       // Another tab may get one.
     }

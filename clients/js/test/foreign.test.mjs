@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { Client, EnckeError, subscribe } from '@encke/client';
 import { Pool } from '@encke/client/jobs';
 import { ERROR_BYTES_MAX } from '../dist/error.js';
-import { APPENDED, CREATED, CUT, HTML, withScripted } from './scripted.mjs';
+import { APPENDED, CREATED, CUT, HTML, withScripted, reportedErrors } from './scripted.mjs';
 
 const TIMEOUT = { timeout: 60_000 };
 const WRITES = {
@@ -169,6 +169,18 @@ test('a call that is repeated is away, and live when a repetition succeeds', TIM
   const { signal, ...controller } = abortingAfter(2);
   const client = new Client({ base: 'http://push.example', fetch: async () => undefined, onState: controller.note });
   await assert.rejects(client.publish('s', 1, { signal }), { name: 'AbortError' });
+});
+
+test('an error of `onState` about a success does not repeat the append', TIMEOUT, async (t) => {
+  const reports = reportedErrors(t);
+  await withScripted((_, number) => (number === 1 ? CUT : APPENDED), async ({ url, requests }) => {
+    const onState = (state) => {
+      if (state === 'live') throw new Error('a mistake of the caller');
+    };
+    await new Client({ base: url, onState }).publish('s', 1, { signal: AbortSignal.timeout(60_000) });
+    assert.equal(requests.length, 2);
+  });
+  assert.deepEqual(reports, ['a mistake of the caller']);
 });
 
 /** A signal that is aborted at the last of `count` calls of `note`. */

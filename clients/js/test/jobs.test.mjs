@@ -5,7 +5,7 @@ import { after, before, test } from 'node:test';
 import { runInNewContext } from 'node:vm';
 import { EnckeError, Pool, RetryLater } from '@encke/client/jobs';
 import { waitFor } from '../../../tests/web/wait.mjs';
-import { HTML, NEVER, withScripted } from './scripted.mjs';
+import { HTML, NEVER, withScripted, reportedErrors } from './scripted.mjs';
 import { numbers, Server } from './server.mjs';
 
 const TIMEOUT = { timeout: 120_000 };
@@ -287,15 +287,7 @@ test('a result that the server refuses by its size fails the attempt with the re
 });
 
 test('an error of `onError` is reported, and the worker continues', TIMEOUT, async (t) => {
-  const reports = [];
-  const { queueMicrotask } = globalThis;
-  t.mock.method(globalThis, 'queueMicrotask', (callback) => queueMicrotask(() => {
-    try {
-      callback();
-    } catch (error) {
-      reports.push(error.message);
-    }
-  }));
+  const reports = reportedErrors(t);
   const pool = await create('mistakes');
   const worker = work(pool, 'ann', ({ data, attempt, job }) => {
     if (data !== 'lost' || attempt > 1) return data;

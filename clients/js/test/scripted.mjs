@@ -36,6 +36,20 @@ export async function scripted(answer) {
   };
 }
 
+/** The messages of errors that the client reports from a microtask, because a function of the caller threw them. They do not end the process. */
+export function reportedErrors(t) {
+  const errors = [];
+  const { queueMicrotask } = globalThis;
+  t.mock.method(globalThis, 'queueMicrotask', (callback) => queueMicrotask(() => {
+    try {
+      callback();
+    } catch (error) {
+      errors.push(error.message);
+    }
+  }));
+  return errors;
+}
+
 /** Runs a test with a scripted server. */
 export async function withScripted(answer, test) {
   const server = await scripted(answer);

@@ -197,7 +197,7 @@ def always(reply: Reply) -> Callable[[Received], Reply]:
 
 
 def fixed_port(skipped: int = 0) -> int:
-    """A free port below those that Linux gives to connections, so that none takes it while its server is stopped."""
+    """A free port outside the range from which Linux chooses ports for connections: it stays free while its server is stopped."""
     begin = os.getpid() * 97 + skipped
     for port in (28_000 + (begin + given) % 4_000 for given in range(4_000)):
         with socket.socket() as probe:

@@ -6,31 +6,26 @@ import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { launchChromium } from '../../../../tests/web/browser/chromium.mjs';
 import { waitFor } from '../../../../tests/web/wait.mjs';
-import { serve } from '../../example/serve.mjs';
 import { numbers, Server } from '../server.mjs';
+import { startRig } from './rig.mjs';
 
 const TIMEOUT = { timeout: 180_000 };
 const BASE = 'http://127.0.0.1:1/';
 
+let rig;
 let server;
 let browser;
-let files;
 
 before(async () => {
-  [server, browser, files] = await Promise.all([Server.start(), launchChromium(), serve(0)]);
+  rig = await startRig();
+  ({ server, browser } = rig);
 });
-after(async () => {
-  await browser?.close();
-  files?.closeAllConnections();
-  files?.close();
-  await server?.end();
-});
+after(() => rig?.end());
 
 async function openPage(context) {
   const page = await context.newPage();
-  await page.goto(`http://127.0.0.1:${files.address().port}/test/page.html`);
+  await page.goto(rig.pageUrl('test/page.html'));
   return page;
 }
 

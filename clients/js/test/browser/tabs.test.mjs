@@ -2,10 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { launchChromium } from '../../../../tests/web/browser/chromium.mjs';
 import { waitFor } from '../../../../tests/web/wait.mjs';
-import { serve } from '../../example/serve.mjs';
 import { numbers, Server } from '../server.mjs';
+import { startRig } from './rig.mjs';
 import { guarded, token } from '../token.mjs';
 
 const TIMEOUT = { timeout: 180_000 };
@@ -13,27 +12,21 @@ const TABS = 10;
 /** Beside that of the tabs there is the one that asks for the metric. */
 const CONNECTIONS = 2;
 
+let rig;
 let server;
 let browser;
-let files;
 
 before(async () => {
-  [server, browser, files] = await Promise.all([Server.start(), launchChromium(), serve(0)]);
+  rig = await startRig();
+  ({ server, browser } = rig);
 });
-after(async () => {
-  await browser?.close();
-  files?.closeAllConnections();
-  files?.close();
-  await server?.end();
-});
-
-const pageUrl = (path) => `http://127.0.0.1:${files.address().port}/${path}`;
+after(() => rig?.end());
 
 /** A tab that follows a stream, together with the others of its context. */
 async function openTab(context, options) {
   const page = await context.newPage();
   // From this machine: a page of another network may open no WebSocket to it.
-  await page.goto(pageUrl('test/page.html'));
+  await page.goto(rig.pageUrl('test/page.html'));
   await page.evaluate(async ({ token, ...options }) => {
     const { subscribe } = await import('/dist/shared.js');
     globalThis.messages = [];
@@ -130,7 +123,7 @@ test('the example: a chat in two tabs', TIMEOUT, async () => {
   const pages = [];
   for (let tab = 0; tab < 2; tab += 1) {
     const page = await context.newPage();
-    await page.goto(`${pageUrl('example/chat.html')}?encke=${encodeURIComponent(server.url)}`);
+    await page.goto(`${rig.pageUrl('example/chat.html')}?encke=${encodeURIComponent(server.url)}`);
     await page.locator('output', { hasText: 'live' }).waitFor();
     pages.push(page);
   }
