@@ -40,7 +40,7 @@
 //!
 //! `options.rs` and `error.rs`, then `pool.rs` (workers and connections), `pick.rs` and `claim.rs`. Below them are
 //! `roster.rs` (names and slots), `worker.rs` (the load), `open_slots.rs` (which workers have room), `seats.rs` (which can
-//! be claimed), `choice.rs` (the arithmetic of hash and random) and `parts.rs` (cache lines).
+//! be claimed), `choice.rs` (the arithmetic of hash and random), `turns.rs` (whose turn it is) and `parts.rs` (cache lines).
 
 // Set by hand for the models of tests/model.rs; that file says how.
 #![allow(unexpected_cfgs)]
@@ -56,6 +56,7 @@ mod pool;
 mod roster;
 mod seats;
 mod sync;
+mod turns;
 mod worker;
 
 pub use error::PoolError;

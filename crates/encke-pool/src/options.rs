@@ -5,10 +5,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::parts::PARTS;
+
 /// How a pool picks among its connected workers. The names are those of the HTTP interface and of the field reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Strategy {
-    /// One worker after another: `round_robin`.
+    /// One worker after another: `round_robin`. Threads take turns in groups, so that they do not wait for each other: one
+    /// thread spreads its picks exactly, all together to within [`Self::UNEVEN_MAX`].
     RoundRobin,
     /// Any worker, all with the same probability: `random`.
     Random,
@@ -21,6 +24,9 @@ pub enum Strategy {
 }
 
 impl Strategy {
+    /// The most picks by which two workers of a `round_robin` pool differ, if all have room: one for each group of threads.
+    pub const UNEVEN_MAX: usize = PARTS;
+
     /// Every strategy.
     pub const ALL: [Self; 5] = [
         Self::RoundRobin,

@@ -6,7 +6,6 @@ use crate::choice;
 use crate::error::PoolError;
 use crate::options::Strategy;
 use crate::pool::{Inner, Picked, PickedPlace, Pool, Shares, Snapshot};
-use crate::sync::Ordering;
 use crate::worker::PoolWorker;
 
 impl<W> Pool<W> {
@@ -93,15 +92,11 @@ impl<W> Inner<W> {
         bytes: u32,
         avoid: Option<usize>,
     ) -> Result<Chosen<'a, W>, PoolError> {
-        let turn = &self.turn.0;
         loop {
-            let from = turn.load(Ordering::Relaxed);
-            let chosen = self.find(snapshot, from, bytes, avoid)?;
+            let turn = self.turns.current(snapshot.slot_count);
+            let chosen = self.find(snapshot, turn.slot(), bytes, avoid)?;
             // Another pick may have taken this turn.
-            if turn
-                .compare_exchange(from, chosen.0 + 1, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-            {
+            if turn.advance(chosen.0 + 1) {
                 return Ok(chosen);
             }
         }

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::atomic::AtomicUsize as Turn;
 
 use encke_mailbox::ReplyTo;
 
@@ -14,6 +13,7 @@ use crate::parts::{self, PARTS};
 use crate::roster::{ClaimSeat, Roster};
 use crate::seats::Seats;
 use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, SnapshotCell};
+use crate::turns::Turns;
 use crate::worker::PoolWorker;
 
 /// Named workers of which each job goes to one. Clones are the same pool.
@@ -33,17 +33,12 @@ pub(crate) struct Inner<W> {
     jobs_max: AtomicUsize,
     roster: Mutex<Roster<Arc<Shares<W>>>>,
     pub(crate) snapshot: SnapshotCell<Snapshot<W>>,
-    pub(crate) turn: PaddedTurn,
+    pub(crate) turns: Turns,
     pub(crate) open: OpenSlots,
     pub(crate) seats: Seats,
     /// Claims that wait for a free worker, in order.
     pub(crate) claims: Mutex<VecDeque<ReplyTo<Picked<W>>>>,
 }
-
-/// The slot after the one that was picked last. Alone in its pair of cache lines, which processors fetch together, because
-/// every pick of a `round_robin` pool writes it.
-#[repr(align(128))]
-pub(crate) struct PaddedTurn(pub(crate) Turn);
 
 /// The connected workers at one moment.
 pub(crate) struct Snapshot<W> {
@@ -168,7 +163,7 @@ impl<W> Pool<W> {
                 jobs_max: AtomicUsize::new(jobs_max.into()),
                 snapshot: SnapshotCell::new(Snapshot::of(&roster, options.strategy)),
                 roster: Mutex::new(roster),
-                turn: PaddedTurn(Turn::new(0)),
+                turns: Turns::default(),
                 open: OpenSlots::new(slots),
                 seats: Seats::new(seats),
                 claims: Mutex::new(VecDeque::new()),

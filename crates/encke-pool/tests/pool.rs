@@ -277,6 +277,26 @@ fn round_robin_and_direct_spread_exactly() {
 }
 
 #[test]
+fn round_robin_spreads_the_picks_of_many_threads_within_its_bound() {
+    let (pool, _connected) = pool_of(Strategy::RoundRobin, &SIX);
+    // Not a multiple of the workers, so that each cursor ends in the middle of a round.
+    let pick = || -> Vec<_> {
+        let picks = (0..1_001).map(|_| pool.pick(0, None).unwrap().slot());
+        picks.collect()
+    };
+    let mut picks = [0; SIX.len()];
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..20).map(|_| scope.spawn(pick)).collect();
+        for slot in threads.into_iter().flat_map(|one| one.join().unwrap()) {
+            picks[slot] += 1;
+        }
+    });
+    assert_eq!(picks.iter().sum::<usize>(), 20 * 1_001);
+    let apart = picks.iter().max().unwrap() - picks.iter().min().unwrap();
+    assert!(apart <= Strategy::UNEVEN_MAX, "{picks:?}");
+}
+
+#[test]
 fn hash_and_random_spread_within_two_percent() {
     assert_within_two_percent(&spread(Strategy::Random, |pool, _| pool.pick(0, None)));
     assert_within_two_percent(&spread(Strategy::Hash, |pool, n| pool.pick_for(&n, 0)));

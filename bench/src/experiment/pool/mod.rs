@@ -103,12 +103,13 @@ impl ByStrategy {
 impl PoolReport {
     fn section(&self) -> Section {
         let spreads = self.strategies.iter().map(|by| {
-            let all = by.together.iter().chain([&by.alone]);
+            let together = by.together.iter().map(Timed::picks_apart);
             context! {
                 alone_percent => by.alone.uneven_percent(),
                 most_percent => by.together.last().map(Timed::uneven_percent),
                 growth => by.growth(),
-                is_exact => all.into_iter().all(Timed::is_exact),
+                apart_alone => by.alone.picks_apart(),
+                apart_together => together.max(),
             }
         });
         let derived = context! {
@@ -117,6 +118,7 @@ impl PoolReport {
             past_clients_us => Serde(POOL_CLIENTS_US),
             runs_alone => ROUNDS * RUNS_A_ROUND,
             runs_together => ROUNDS,
+            uneven_max => Strategy::UNEVEN_MAX,
         };
         let plot = plot::draw(&[self.panel()]);
         Section::from_template("pool", self, derived, Some(plot))
