@@ -27,6 +27,22 @@ fn fill(encke: &Encke, stream: &str, count: u64) {
     }
 }
 
+/// Fills a stream with short numbered messages. Returns the offset behind each.
+fn fill_short(encke: &Encke, stream: &str, count: u64) -> Vec<String> {
+    encke.create(stream);
+    let mut connection = encke.connect();
+    let bodies = (0..count).map(|number| format!("{{\"n\":{number}}}"));
+    let appended = bodies.map(|body| {
+        let answer = connection.ask("POST", &path(stream), &[JSON], body.as_bytes());
+        assert_eq!(answer.status, 204);
+        answer
+            .field("Stream-Next-Offset")
+            .expect("an offset")
+            .to_owned()
+    });
+    appended.collect()
+}
+
 fn numbers(body: &[u8]) -> Vec<u64> {
     let messages: Vec<serde_json::Value> = serde_json::from_slice(body).expect("JSON");
     messages
@@ -72,6 +88,34 @@ fn a_long_answer_is_one_answer() {
     assert_eq!(answer.field("Transfer-Encoding"), None);
     assert!(answer.closes());
     assert_eq!(numbers(&answer.body), (0..COUNT).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_was_read_twice_is_read_from_memory_until_it_is_removed() {
+    const COUNT: u64 = 1000;
+    let encke = Encke::start(&["--tuning", "page=8KiB", "--ring", "64KiB"]);
+    let offsets = fill_short(&encke, "s", COUNT);
+    let read = |offset: &str| encke.ask("GET", &format!("/v1/stream/s?offset={offset}"), &[], b"");
+    let from_memory = || encke.metric("encke_kept_run_reads_total", "");
+    for times in 1..=4 {
+        let before = from_memory();
+        assert_eq!(numbers(&read("-1").body), (0..COUNT).collect::<Vec<_>>());
+        assert_eq!(from_memory() > before, times > 2, "read {times}");
+    }
+    assert!(encke.metric("encke_kept_run_bytes", "") > 0.0);
+    // From a position inside of a run.
+    let before = from_memory();
+    let rest = read(&offsets[99]);
+    assert_eq!(numbers(&rest.body), (100..COUNT).collect::<Vec<_>>());
+    assert!(from_memory() > before);
+    let truncate = format!("Encke-Truncate: {}", offsets[499]);
+    assert_eq!(encke.ask("POST", &path("s"), &[&truncate], b"").status, 204);
+    for _ in 0..3 {
+        assert_eq!(numbers(&read("-1").body), (500..COUNT).collect::<Vec<_>>());
+        assert_eq!(read(&offsets[99]).status, 410);
+    }
+    assert_eq!(encke.ask("DELETE", &path("s"), &[], b"").status, 204);
+    assert_eq!(read("-1").status, 404);
 }
 
 #[test]

@@ -10,16 +10,22 @@ use crate::connection::exchange_id::ExchangeId;
 use crate::feed::slot::{Flags, Slots, Token};
 use crate::transport::tls::Handshaken;
 
-/// A piece of a stream that a reader thread has read for a connection.
-type ReadPiece = (Token, Result<Piece, ReadError>);
+/// A piece of a stream for a connection.
+#[derive(Debug)]
+pub(crate) struct DeferredPiece {
+    pub(crate) token: Token,
+    pub(crate) piece: Result<Piece, ReadError>,
+    /// No reader thread has read it: its records are in memory for all readers.
+    pub(crate) is_kept: bool,
+}
 
 /// Deferred work, apart from what timers and the acceptor know.
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
-    /// [`ShardSender::put_piece`] bounds how much they hold.
+    /// [`ShardSender::put_piece`] bounds how much those hold that a thread has read.
     ///
     /// [`ShardSender::put_piece`]: crate::shard_channel::ShardSender::put_piece
-    pieces: VecDeque<ReadPiece>,
+    pieces: VecDeque<DeferredPiece>,
     /// The bound on handshakes bounds them too.
     handshaken: VecDeque<(Token, Box<Handshaken>)>,
     /// As many as there are compressors, at most.
@@ -31,11 +37,30 @@ pub(crate) struct Deferred {
 }
 
 impl Deferred {
+    /// Adds a piece that a reader thread has read.
     pub(crate) fn add_piece(&mut self, token: Token, piece: Result<Piece, ReadError>) {
-        self.pieces.push_back((token, piece));
+        self.pieces.push_back(DeferredPiece {
+            token,
+            piece,
+            is_kept: false,
+        });
     }
 
-    pub(crate) fn next_piece(&mut self) -> Option<ReadPiece> {
+    /// Whether there is room for a kept piece. Each may be the last one that holds its records in memory.
+    pub(crate) fn takes_kept_piece(&self) -> bool {
+        self.pieces.len() < KEPT_PIECES_MAX
+    }
+
+    /// Adds a piece of records that are in memory for all readers.
+    pub(crate) fn add_kept_piece(&mut self, token: Token, piece: Piece) {
+        self.pieces.push_back(DeferredPiece {
+            token,
+            piece: Ok(piece),
+            is_kept: true,
+        });
+    }
+
+    pub(crate) fn next_piece(&mut self) -> Option<DeferredPiece> {
         self.pieces.pop_front()
     }
 
@@ -97,6 +122,9 @@ impl Deferred {
         !self.pieces.is_empty() || !self.compressed.is_empty() || !self.handshaken.is_empty()
     }
 }
+
+/// Pieces that wait when a kept one is added, at most. With pages of the default size they are 16 MiB.
+const KEPT_PIECES_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -101,7 +101,7 @@ pub use networks::{Networks, NotNetworks};
 pub use one_shot::{OneShotListener, OneShotResponder, OneShotStop};
 pub use probe_connector::ProbeConnector;
 pub use reactor::{BoundReactor, Dismissal, Liveness, Reactor, ReactorGauges, ReactorLinks};
-pub use readers::{CompressTask, ReadReply, ReadTask, Readers};
+pub use readers::{CompressTask, KeptPieces, ReadReply, ReadTask, Readers};
 pub use settings::{NetSettings, TlsClients, TlsSettings};
 pub use shard_channel::ShardSender;
 pub use steady::Ticker;

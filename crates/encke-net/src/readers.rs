@@ -16,7 +16,11 @@ use crate::shard_channel::{ShardEvent, ShardSender};
 #[derive(Clone)]
 pub struct Readers {
     queues: Vec<Sender<ReadTask>>,
+    kept: KeptPieces,
 }
+
+/// Gives a part of a stream that is in memory, without a wait.
+pub type KeptPieces = Arc<dyn Fn(&Fetch) -> Option<Piece> + Send + Sync>;
 
 /// What a reader thread does.
 pub enum ReadTask {
@@ -52,7 +56,7 @@ pub struct CompressTask {
 
 impl Readers {
     /// The queues of `count` threads, at least one, and their ends. Each holds 65,536 tasks; further ones are refused.
-    pub fn new(count: usize) -> (Readers, Vec<Receiver<ReadTask>>) {
+    pub fn new(count: usize, kept: KeptPieces) -> (Readers, Vec<Receiver<ReadTask>>) {
         let ends = (0..count.max(1)).map(|_| {
             let bounds = Bounds {
                 items_max: TASKS_MAX,
@@ -61,7 +65,7 @@ impl Readers {
             mailbox("reader", bounds)
         });
         let (queues, receivers) = ends.unzip();
-        (Readers { queues }, receivers)
+        (Readers { queues, kept }, receivers)
     }
 
     /// Loads a stream whose lifetime is over, unless the queue is full.
@@ -73,6 +77,11 @@ impl Readers {
     /// The state of each queue.
     pub fn gauges(&self) -> impl Iterator<Item = Gauge> + '_ {
         self.queues.iter().map(Sender::gauge)
+    }
+
+    /// A part of a stream that needs no reader thread.
+    pub(crate) fn kept(&self, fetch: &Fetch) -> Option<Piece> {
+        (self.kept)(fetch)
     }
 
     /// Reads a piece for the connection with this token. False: the queue is full.

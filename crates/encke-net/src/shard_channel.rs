@@ -341,8 +341,9 @@ impl Outlet for ShardSender {
 /// Events that wait for a shard. Each holds many records or replies; the bound in bytes is the one that counts.
 const EVENTS_MAX: usize = 65_536;
 
-/// Bytes of pieces that a shard has before the reader threads wait: work for about a millisecond.
-const PIECES_BYTES: usize = 512 << 10;
+/// Bytes of pieces that a shard has before the reader threads wait, and bytes of kept pieces that it handles in one turn: work for
+/// about a millisecond.
+pub(crate) const PIECES_BYTES: usize = 512 << 10;
 
 const PIECES_PAUSE: Duration = Duration::from_micros(200);
 

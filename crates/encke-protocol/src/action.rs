@@ -279,6 +279,10 @@ pub trait OnRead: Debug + Send {
 
 /// Waits for a part of a long body.
 pub trait OnPart: Debug + Send {
+    /// Whether it takes [`Run::joined`] where that is at hand, and needs no items then.
+    fn takes_joined(&self) -> bool {
+        false
+    }
     /// The next part of the body. `None`: the stream has ended, and the reactor cuts the response off.
     fn part(self: Box<Self>, run: &Run<'_>) -> Option<BodyPart>;
 }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use encke_stream::{Item, MediaKind};
 
 use crate::json;
+use crate::run::Run;
 
 /// The records' data as one body.
 pub(crate) fn data(kind: MediaKind, items: &[Item<'_>]) -> Vec<u8> {
@@ -21,6 +22,14 @@ pub(crate) fn join(kind: MediaKind, items: &[Item<'_>], body: &mut Vec<u8>) {
     push_items(kind, items, true, body);
     if kind == MediaKind::Json {
         body.push(b']');
+    }
+}
+
+/// Appends the data of a run's records to a body; `first` if the body has no message yet.
+pub(crate) fn push_run(kind: MediaKind, run: &Run<'_>, first: bool, body: &mut Vec<u8>) {
+    match run.joined {
+        Some(joined) if kind != MediaKind::Json => body.extend_from_slice(joined),
+        _ => push_items(kind, run.items, first, body),
     }
 }
 

@@ -7,6 +7,8 @@ use encke_stream::{EndReason, Facts, Item, LargePart, Offset};
 pub struct Run<'a> {
     /// The records, oldest first.
     pub items: &'a [Item<'a>],
+    /// The data of all records, one behind the other, if that is at hand and no record is cut.
+    pub joined: Option<&'a [u8]>,
     /// The position behind the run.
     pub end: Offset,
     /// No record is known to follow it.
@@ -30,6 +32,7 @@ impl<'a> Run<'a> {
     pub fn position(end: Offset) -> Self {
         Run {
             items: &[],
+            joined: None,
             end,
             at_tail: false,
             closed: false,
@@ -63,6 +66,10 @@ impl<'a> Run<'a> {
 
     /// The same with records before it.
     pub fn with(self, items: &'a [Item<'a>]) -> Self {
-        Run { items, ..self }
+        Run {
+            items,
+            joined: None,
+            ..self
+        }
     }
 }

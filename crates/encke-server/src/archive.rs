@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use encke_log::{ReadError, Reader, Sequence};
-use encke_stream::{Fetch, InlineCommit, Loaders, Logs, Lookup, OrderFetch, Piece, Stream};
+use encke_stream::{
+    Fetch, InlineCommit, Loaders, Logs, Lookup, OrderFetch, Piece, RunCache, RunCacheBounds, Stream,
+};
 
 /// Reads records from the logs, and streams from their stores. For threads that may wait for files.
 #[derive(Clone)]
@@ -13,6 +15,8 @@ pub(crate) struct Archive {
     pub(crate) loaders: Loaders<Reader>,
     /// By the logs' indices, where threads share their sequencers.
     inline_commits: Arc<[Arc<InlineCommit>]>,
+    /// What clients have read more than once.
+    pub(crate) runs: Arc<RunCache>,
 }
 
 impl Archive {
@@ -21,8 +25,13 @@ impl Archive {
             .logs
             .iter()
             .map(|(machine, log)| machine.loader(log.reader()));
+        let readers: Arc<[Reader]> = logs.logs.iter().map(|(_, log)| log.reader()).collect();
         Archive {
-            readers: logs.logs.iter().map(|(_, log)| log.reader()).collect(),
+            runs: Arc::new(RunCache::new(
+                Arc::clone(&readers),
+                RunCacheBounds::default(),
+            )),
+            readers,
             loaders: Loaders::new(Arc::clone(&logs.views), loaders.collect()),
             inline_commits: Arc::new([]),
         }
@@ -47,11 +56,15 @@ impl Archive {
 
     /// Reads a part of a stream.
     pub(crate) fn read(&self, fetch: &Fetch) -> Result<Piece, ReadError> {
-        let log = fetch.log();
-        let piece = Piece::read(self.reader(log), fetch)?;
-        if let Some(inline_commit) = self.inline_commits.get(log) {
-            inline_commit.note_read(&piece);
-        }
+        let piece = Piece::read(self.reader(fetch.log()), fetch)?;
+        self.note_read(fetch.log(), &piece);
+        Ok(piece)
+    }
+
+    /// As [`Archive::read`], for a client: what several clients read is kept in memory.
+    pub(crate) fn read_for_client(&self, fetch: &Fetch) -> Result<Piece, ReadError> {
+        let piece = self.runs.read(fetch)?;
+        self.note_read(fetch.log(), &piece);
         Ok(piece)
     }
 
@@ -61,10 +74,14 @@ impl Archive {
             return Ok(Piece::default());
         };
         let piece = Piece::read_order(self.reader(fetch.log), loader, fetch)?;
-        if let Some(inline_commit) = self.inline_commits.get(fetch.log) {
-            inline_commit.note_read(&piece);
-        }
+        self.note_read(fetch.log, &piece);
         Ok(piece)
+    }
+
+    fn note_read(&self, log: usize, piece: &Piece) {
+        if let Some(inline_commit) = self.inline_commits.get(log) {
+            inline_commit.note_read(piece);
+        }
     }
 
     /// Up to where a log is written.

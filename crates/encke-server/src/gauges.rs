@@ -8,7 +8,7 @@ use encke_log::Reader;
 use encke_mailbox::Gauge;
 use encke_net::{Inspector, ReactorGauges, Readers};
 use encke_presence::Presence;
-use encke_stream::{Logs, Sequencers};
+use encke_stream::{Logs, RunCache, Sequencers};
 use encke_trace::Tracer;
 
 use crate::dispatcher::{DispatchGauges, PublishedStates};
@@ -24,6 +24,7 @@ pub(crate) struct ServerGauges {
     pub(crate) sequencers: Sequencers,
     pub(crate) seals: Vec<MailboxGauge>,
     pub(crate) readers: Readers,
+    pub(crate) runs: Arc<RunCache>,
     pub(crate) inspector: Inspector,
     pub(crate) dispatcher: DispatcherSender,
     pub(crate) published: PublishedStates,
@@ -50,6 +51,7 @@ impl ServerGauges {
         }
         let views = self.sequencers.views();
         metrics.streams.show(views.totals());
+        metrics.streams.show_runs(&self.runs);
         metrics.log.show_acknowledged(views);
         for (number, log) in self.logs.iter().enumerate() {
             let (health, floor) = (log.health(), log.retention_floor());

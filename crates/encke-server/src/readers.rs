@@ -84,7 +84,7 @@ impl ReaderTools {
             ReadTask::Read(fetch, reply) => {
                 let log = fetch.log();
                 let published = archive.published(log);
-                let piece = archive.read(&fetch);
+                let piece = archive.read_for_client(&fetch);
                 match &piece {
                     // Retention is configured so, and the client learns it.
                     Err(error @ ReadError::BelowFloor { .. }) => tracing::debug!(%error),

@@ -127,7 +127,12 @@ impl Server {
         let reactor = BoundReactor::bind(Arc::clone(&net), listeners)?;
         let archive = Archive::of(&logs);
         let seals = gauges::seals(&logs);
-        let (readers, read_tasks) = Readers::new(settings.readers);
+        let runs = Arc::clone(&archive.runs);
+        let kept = {
+            let runs = Arc::clone(&runs);
+            Arc::new(move |fetch: &_| runs.kept(fetch))
+        };
+        let (readers, read_tasks) = Readers::new(settings.readers, kept);
         let (inspector, inspections) = Inspector::new();
         let service = match fleet.is_some() {
             false => DispatcherService::restore(settings, archive.clone())?,
@@ -227,6 +232,7 @@ impl Server {
             sequencers,
             seals,
             readers,
+            runs,
             inspector,
             dispatcher,
             published,

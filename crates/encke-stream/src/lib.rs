@@ -70,8 +70,10 @@ pub use order::submission::{Submission, Submitter};
 pub use read::large_records::{LargeData, LargePart, LargeRecords, PartRead, RECORD_BYTES};
 pub use read::last_messages::{LastMessages, LastMessagesBounds};
 pub use read::order_read::OrderFetch;
-pub use read::piece::{Fetch, Item, OrderEvent, OrderedRecord, Piece};
+pub use read::piece::{Fetch, OrderEvent, OrderedRecord, Piece};
+pub use read::record_run::Item;
 pub use read::records::each_record;
+pub use read::run_cache::{RunCache, RunCacheBounds};
 pub use replicated::{
     Applied, BadMessage, BatchId, Chain, DispatcherTerm, FollowError, FollowStopped, Following,
     IncomingBatches, JOURNAL_PREFIXES, KIND_MARK, MessageBytesMax, NODE_NAME_BYTES_MAX, NODES_MAX,

@@ -7,14 +7,26 @@ use crate::ids::{Sequence, StreamNo};
 use crate::segments::frame::Streams;
 use hashbrown::HashMap;
 use parking_lot::RwLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The floors that no checkpoint has made durable yet. Durable ones are in history, so that they need no memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Floors {
     raised: RwLock<HashMap<StreamNo, Floor, foldhash::fast::FixedState>>,
+    /// How often a floor was raised, by groups of streams.
+    raises: [AtomicU64; RAISE_GROUPS],
 }
 
 type Map = HashMap<StreamNo, Sequence, foldhash::fast::FixedState>;
+
+impl Default for Floors {
+    fn default() -> Self {
+        Floors {
+            raised: RwLock::default(),
+            raises: [const { AtomicU64::new(0) }; RAISE_GROUPS],
+        }
+    }
+}
 
 impl Floors {
     pub(crate) fn raise(&self, stream: StreamNo, floor: Floor) {
@@ -23,6 +35,12 @@ impl Floors {
         if floor.upto >= known.upto {
             *known = floor;
         }
+        self.raises[raise_group(stream)].fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A number that grows when the floor of a stream is raised. Other streams share it.
+    pub(crate) fn raises(&self, stream: StreamNo) -> u64 {
+        self.raises[raise_group(stream)].load(Ordering::Acquire)
     }
 
     /// The records of a stream up to this one are removed; 0 when none are.
@@ -94,3 +112,10 @@ impl FloorCache {
         Ok(first)
     }
 }
+
+fn raise_group(stream: StreamNo) -> usize {
+    (stream % RAISE_GROUPS as u64) as usize
+}
+
+/// Streams whose floors are raised all the time disturb readers of one in so many other streams.
+const RAISE_GROUPS: usize = 64;

@@ -54,6 +54,12 @@ impl<D: Disk> Reader<D> {
         watch(&self.shared, floor, || Wanted::Floor(stream))
     }
 
+    /// A number that grows when records of a stream are removed: what was read before is still there while it has not grown.
+    pub fn removals(&self, stream: StreamNo) -> u64 {
+        // Neither of them ever sinks, so their sum grows when one of them does.
+        self.shared.floors.raises(stream) + self.shared.retention_floor.get()
+    }
+
     /// The floor of the whole log: age and bytes have removed the records of all streams up to this one.
     pub fn retention_floor(&self) -> Sequence {
         self.shared.retention_floor.get()

@@ -159,7 +159,14 @@ impl Shard {
             ConnectionEffect::Read(id, fetch) => {
                 self.connections.requests.begin_part(id, "read");
                 let token = self.connections.slots.token_of(id);
-                self.refused(id, self.hand_over.read(token, fetch));
+                let kept = match self.deferred.takes_kept_piece() {
+                    true => self.hand_over.kept_piece(&fetch),
+                    false => None,
+                };
+                match kept {
+                    Some(piece) => self.deferred.add_kept_piece(token, piece),
+                    None => self.refused(id, self.hand_over.read(token, fetch)),
+                }
             }
             ConnectionEffect::List(id, fetch) => {
                 let token = self.connections.slots.token_of(id);

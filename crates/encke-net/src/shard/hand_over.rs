@@ -10,7 +10,7 @@ use encke_jobs::{DispatchClient, DispatcherMessage, DispatcherSender};
 use encke_log::StreamNo;
 use encke_protocol::{DispatchRequest, Inquiry};
 use encke_stream::{
-    Command, Fetch, ListFetch, OrderFetch, Sequencers, StorageHold, Submission, Submitter,
+    Command, Fetch, ListFetch, OrderFetch, Piece, Sequencers, StorageHold, Submission, Submitter,
 };
 use encke_trace::CommandTrace;
 
@@ -155,6 +155,11 @@ impl HandOver {
     pub(super) fn inspect(&self, token: Token, inquiry: Box<Inquiry>) -> Option<ExchangeEvent> {
         let is_asked = self.inspector.ask(inquiry, token, &self.sender);
         (!is_asked).then_some(ExchangeEvent::NotRead)
+    }
+
+    /// A part of a stream that is in memory.
+    pub(super) fn kept_piece(&self, fetch: &Fetch) -> Option<Piece> {
+        self.readers.kept(fetch)
     }
 
     /// Has a part of a stream read.

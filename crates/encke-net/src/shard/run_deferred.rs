@@ -11,6 +11,7 @@ use super::deliver::serve_deferred;
 use super::state::Shard;
 use crate::connection::exchange::ExchangeEvent;
 use crate::feed::slot::{Flags, SlotFeed};
+use crate::shard_channel::PIECES_BYTES;
 
 impl Shard {
     /// Does deferred work for as long as the rest of the turn took, and at least for the configured time.
@@ -21,12 +22,16 @@ impl Shard {
         let time = self.context.settings.deferred_time.max(taken);
         self.advance_timers();
         self.deferred.begin_turn();
+        let mut kept_bytes = 0;
         loop {
             let mut busy = false;
-            if let Some((token, piece)) = self.deferred.next_piece() {
-                let bytes = piece.as_ref().map_or(0, Piece::bytes);
-                self.piece_read(token, piece);
-                self.context.receiver.took_piece(bytes);
+            if let Some(next) = self.deferred.next_piece() {
+                let bytes = next.piece.as_ref().map_or(0, Piece::bytes);
+                self.piece_read(next.token, next.piece);
+                match next.is_kept {
+                    true => kept_bytes += bytes,
+                    false => self.context.receiver.took_piece(bytes),
+                }
                 busy = true;
             }
             if let Some((token, ended)) = self.deferred.next_handshaken() {
@@ -57,7 +62,7 @@ impl Shard {
             if !busy {
                 break;
             }
-            if begun.elapsed() >= time {
+            if begun.elapsed() >= time || kept_bytes >= PIECES_BYTES {
                 let put_off = self.deferred.is_unfinished()
                     || self.timers.is_due()
                     || self.acceptor.has_work();

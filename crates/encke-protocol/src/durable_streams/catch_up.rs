@@ -14,7 +14,7 @@ use crate::action::{Action, BodyPart, Failure, NextPart, OnPart, OnRead};
 use crate::coding::{CodingOffer, negotiate};
 use crate::encoded_run::EncodedRun;
 use crate::long_record::{DataForm, LongRecord, LongStep, RecordForm};
-use crate::payload::{data, push_items};
+use crate::payload::{data, push_run};
 use crate::problem::{error, failed, refused};
 use crate::request::Headers;
 use crate::response::{Body, Response};
@@ -177,7 +177,7 @@ fn first_part(kind: MediaKind, run: &Run<'_>) -> Vec<u8> {
     if kind == MediaKind::Json {
         first.push(b'[');
     }
-    push_items(kind, run.items, true, &mut first);
+    push_run(kind, run, true, &mut first);
     for part in run.large {
         // Nothing lies in a file before the response has begun.
         if let LargeData::Bytes(bytes) = &part.data {
@@ -245,6 +245,10 @@ impl CatchUp {
 }
 
 impl OnPart for Page {
+    fn takes_joined(&self) -> bool {
+        self.stream.media.kind != MediaKind::Json
+    }
+
     /// The next part. `None` if the stream has ended meanwhile: the response must not look complete.
     fn part(mut self: Box<Self>, run: &Run<'_>) -> Option<BodyPart> {
         if self.stream.has_ended() {
@@ -252,7 +256,7 @@ impl OnPart for Page {
         }
         let kind = self.stream.media.kind;
         let mut bytes = Vec::new();
-        push_items(kind, run.items, self.first, &mut bytes);
+        push_run(kind, run, self.first, &mut bytes);
         self.first &= run.items.is_empty();
         let mut files = Vec::new();
         for large in run.large {

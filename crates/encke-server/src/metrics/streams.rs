@@ -1,6 +1,6 @@
 //! The metrics of streams and their commits.
 
-use encke_stream::{Committed, Totals};
+use encke_stream::{Committed, RunCache, Totals};
 use prometheus::core::Metric;
 use prometheus::{Histogram, IntCounter, IntGauge, Registry};
 
@@ -22,6 +22,8 @@ pub(crate) struct StreamMetrics {
     stream_evictions: IntCounter,
     producers_forgotten: IntCounter,
     producer_bytes: IntGauge,
+    kept_run_bytes: IntGauge,
+    kept_run_reads: IntCounter,
     /// How long reader threads took to load names.
     pub(crate) look_up_seconds: Histogram,
 }
@@ -75,12 +77,26 @@ impl StreamMetrics {
                 "encke_producer_bytes",
                 "Memory that the producers of the streams in memory take.",
             )?,
+            kept_run_bytes: metrics.gauge(
+                "encke_kept_run_bytes",
+                "Memory that runs of records take which were read more than once.",
+            )?,
+            kept_run_reads: metrics.counter(
+                "encke_kept_run_reads_total",
+                "Reads of streams that were served from runs in memory.",
+            )?,
             look_up_seconds: metrics.histogram(
                 "encke_look_up_seconds",
                 "Time a reader thread took to load a name that was not in memory.",
                 powers(0.000_01, 2.0, 20)?,
             )?,
         })
+    }
+
+    /// Shows the runs that are kept in memory.
+    pub(crate) fn show_runs(&self, runs: &RunCache) {
+        self.kept_run_bytes.set(runs.bytes() as i64);
+        set_total(&self.kept_run_reads, runs.hits());
     }
 
     /// Shows the totals of all streams.

@@ -7,7 +7,8 @@
 use encke_log::Sequence;
 
 use super::large_records::LargeRecords;
-use super::piece::{Fetch, Item};
+use super::piece::Fetch;
+use super::record_run::Item;
 use crate::stream::Span;
 use crate::{Facts, MediaKind, Offset, Stream};
 

@@ -7,4 +7,6 @@ pub(crate) mod large_records;
 pub(crate) mod last_messages;
 pub(crate) mod order_read;
 pub(crate) mod piece;
+pub(crate) mod record_run;
 pub(crate) mod records;
+pub(crate) mod run_cache;

@@ -10,6 +10,7 @@ use encke_log::{
 };
 
 use super::large_records::{LargeData, LargePart, LargeRecords, PartRead, RECORD_BYTES};
+use super::record_run::{AddedRecord, Item, PIECE_BYTES_MAX, PieceRecords};
 use crate::stream::Span;
 use crate::stream::label::StreamLabel;
 use crate::stream::number::log_of;
@@ -95,8 +96,7 @@ impl Fetch {
 /// The part of a stream that was read: consecutive records.
 #[derive(Debug, Default)]
 pub struct Piece {
-    bytes: Vec<u8>,
-    records: Vec<PieceRecord>,
+    pub(super) records: PieceRecords,
     /// The position after the last record, or the end of the read if that was reached. Of a read backwards the position up to
     /// which older data may be left, or the beginning of the read if that was reached.
     pub end: Offset,
@@ -114,58 +114,6 @@ pub struct Piece {
     part_of: Sequence,
     /// The log gave the record whole, of which `large` is a part.
     reads_whole_record: bool,
-}
-
-#[derive(Debug)]
-struct PieceRecord {
-    data_end: usize,
-    /// The data is only the beginning of that of the record.
-    is_cut: bool,
-    skip: u32,
-    take: u32,
-    end: Offset,
-    time: WallTime,
-}
-
-/// The data of one record, as a reader gets it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Item<'a> {
-    /// The record's data, whole.
-    pub data: &'a [u8],
-    /// Units at its beginning that the reader already has.
-    pub skip: u32,
-    /// Units, counted from its beginning, after which the rest does not belong to the reader's stream.
-    pub take: u32,
-    /// The position after it.
-    pub end: Offset,
-    /// When its record was decided, by the time of day of the server that decided it.
-    pub time: WallTime,
-}
-
-impl<'a> Item<'a> {
-    /// The reader's part of the data, of a record whose units are bytes.
-    pub fn part(&self) -> &'a [u8] {
-        let end = self.data.len().min(self.take as usize);
-        &self.data[end.min(self.skip as usize)..end]
-    }
-
-    /// The position behind this many of the record's units, counted from its beginning.
-    pub fn position(&self, units: u32) -> Offset {
-        let sequence = match self.end.units {
-            0 => self.end.sequence.saturating_sub(1),
-            _ => self.end.sequence,
-        };
-        match units >= self.take {
-            true => self.end,
-            false => Offset { sequence, units },
-        }
-    }
-
-    /// The position before the last units of the reader's part; at most before the first.
-    pub fn position_before(&self, last: usize) -> Offset {
-        let left = (self.take as usize).saturating_sub(last);
-        self.position((left as u32).max(self.skip))
-    }
 }
 
 /// What a record of the order means to the readers of its stream, beside its data.
@@ -197,18 +145,28 @@ pub enum OrderEvent {
 impl Piece {
     /// One record, which stands for all up to that position.
     pub(crate) fn of_state(data: Vec<u8>, end: Offset, time: WallTime) -> Piece {
-        let record = PieceRecord {
-            data_end: data.len(),
-            is_cut: false,
+        let record = AddedRecord {
+            sequence: end.sequence,
+            time,
             skip: 0,
             take: 1,
             end,
-            time,
+            is_cut: false,
         };
-        Piece {
-            bytes: data,
-            records: vec![record],
+        let mut piece = Piece {
             end,
+            ..Piece::default()
+        };
+        piece.records.own.push(record, &data);
+        piece
+    }
+
+    /// Records that other pieces have, too. `more`: data follows behind `end`.
+    pub(super) fn of_shared(records: PieceRecords, end: Offset, more: bool) -> Piece {
+        Piece {
+            records,
+            end,
+            more,
             ..Piece::default()
         }
     }
@@ -252,12 +210,12 @@ impl Piece {
             let last = last_record(span);
             // What the reader has of the first record takes no room of the others.
             let had = span.from.units as usize;
-            let room = fetch.bytes_max.saturating_add(had);
-            let room = room.saturating_sub(piece.bytes.len());
-            if let Some(taken) = piece.records.last()
-                && room == 0
+            let room = fetch.bytes_max.min(PIECE_BYTES_MAX).saturating_add(had);
+            let room = room.saturating_sub(piece.records.own.bytes.len());
+            if room == 0
+                && let Some(end) = piece.records.end()
             {
-                piece.end = taken.end;
+                piece.end = end;
                 piece.more = true;
                 return Ok(piece);
             }
@@ -409,7 +367,9 @@ impl Piece {
         for span in fetch.spans.iter().rev() {
             let bounds = BackwardBounds {
                 records_max: records_max.saturating_sub(piece.records.len()),
-                bytes_max: fetch.bytes_max.saturating_sub(piece.bytes.len()),
+                bytes_max: fetch
+                    .bytes_max
+                    .saturating_sub(piece.records.own.bytes.len()),
             };
             let is_full = bounds.records_max == 0 || bounds.bytes_max == 0;
             if is_full && !piece.records.is_empty() {
@@ -426,30 +386,23 @@ impl Piece {
                 break;
             }
         }
-        piece.reverse();
+        piece.records.own.reverse();
         Ok(piece)
     }
 
     /// The records' data, in order.
     pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
-        let mut start = 0;
-        self.records.iter().map(move |record| {
-            let data = &self.bytes[start..record.data_end];
-            start = record.data_end;
-            Item {
-                data,
-                skip: record.skip,
-                take: record.take,
-                end: record.end,
-                time: record.time,
-            }
-        })
+        self.records.items()
+    }
+
+    /// The data of all records, one behind the other, unless the reader gets only a part of one.
+    pub fn joined(&self) -> Option<&[u8]> {
+        self.records.are_whole().then(|| self.records.data())
     }
 
     /// The records, each with whether its data is only the beginning of that of the record.
     pub fn beginnings(&self) -> impl Iterator<Item = (Item<'_>, bool)> {
-        let cut = self.records.iter().map(|record| record.is_cut);
-        self.items().zip(cut)
+        self.records.beginnings()
     }
 
     /// How much data it holds.
@@ -458,7 +411,7 @@ impl Piece {
             LargeData::Bytes(bytes) => bytes.len(),
             LargeData::File(_) => 0,
         });
-        self.bytes.len() + large.sum::<usize>()
+        self.records.data().len() + large.sum::<usize>()
     }
 
     fn is_empty(&self) -> bool {
@@ -484,16 +437,16 @@ impl Piece {
         ordered: OrderedRecord,
     ) {
         let is_cut = data.len() > RECORD_BYTES;
-        self.bytes
-            .extend_from_slice(&data[..data.len().min(RECORD_BYTES)]);
-        self.records.push(PieceRecord {
-            data_end: self.bytes.len(),
-            is_cut,
+        let record = AddedRecord {
+            sequence,
+            time,
             skip: 0,
             take: units,
             end: Offset::behind(sequence),
-            time,
-        });
+            is_cut,
+        };
+        let data = &data[..data.len().min(RECORD_BYTES)];
+        self.records.own.push(record, data);
         self.ordered.push(ordered);
     }
 
@@ -502,22 +455,6 @@ impl Piece {
         self.end = Offset::behind(last);
         self.more = more;
         self.lacks = lacks;
-    }
-
-    /// Brings records that were taken newest first into their order.
-    fn reverse(&mut self) {
-        let mut bytes = Vec::with_capacity(self.bytes.len());
-        let mut end = self.bytes.len();
-        for place in (0..self.records.len()).rev() {
-            let begin = place
-                .checked_sub(1)
-                .map_or(0, |before| self.records[before].data_end);
-            bytes.extend_from_slice(&self.bytes[begin..end]);
-            self.records[place].data_end = bytes.len();
-            end = begin;
-        }
-        self.bytes = bytes;
-        self.records.reverse();
     }
 
     /// Takes what is left of a large record that was given whole.
@@ -650,15 +587,15 @@ impl Piece {
             true => &data[..bytes_max],
             false => data,
         };
-        self.bytes.extend_from_slice(data);
-        self.records.push(PieceRecord {
-            data_end: self.bytes.len(),
-            is_cut,
+        let record = AddedRecord {
+            sequence,
+            time: frame.time,
             skip,
             take,
             end,
-            time: frame.time,
-        });
+            is_cut,
+        };
+        self.records.own.push(record, data);
     }
 
     /// Whether all of a record was read for the part of it that the piece has, as history gives records.
@@ -668,7 +605,7 @@ impl Piece {
 
     /// Whether the last record is there with its beginning only.
     pub fn ends_cut(&self) -> bool {
-        self.records.last().is_some_and(|record| record.is_cut)
+        self.records.ends_cut()
     }
 }
 

@@ -532,6 +532,7 @@ impl Pair {
                             && from.sequence < facts.floor;
                         let rest = (!gone).then_some(rest);
                         self.met.extend(gone.then(|| "a read below a floor".into()));
+                        self.met.extend(self.rig.met_kept());
                         assert_eq!(read, rest, "{} from {from}", stream.name);
                         let json = is_json(&stream.media.name);
                         if let Some(rest) = rest.filter(|_| !json || from.units == 0) {
@@ -705,6 +706,7 @@ fn the_random_steps_meet_everything_that_can_happen() {
         "last messages inside a record",
         "more last messages than there are",
         "the last record",
+        "records from memory",
         "a Kept stream of depth 0",
         "a Kept stream of depth 1",
         "a Live stream of depth 2",

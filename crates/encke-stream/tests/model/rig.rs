@@ -10,7 +10,7 @@ use encke_log::{Log, Options, ReadError, Reader, Sequence};
 use encke_stream::{
     Change, Command, Fetch, Journal, LargeData, LargeRecords, LastMessages, LastMessagesBounds,
     Limits, ListFetch, ListedStream, Loader, LogJournal, Lookup, Machine, Offset, Outcome,
-    PartRead, Piece, Refusal, Stream, Target, View, Viewer, restore_on,
+    PartRead, Piece, Refusal, RunCache, RunCacheBounds, Stream, Target, View, Viewer, restore_on,
 };
 
 use crate::naive::{Unit, is_json, units};
@@ -22,6 +22,8 @@ pub struct Rig {
     disk: SimulatedDisk,
     limits: Limits,
     loader: Loader<Reader<SimulatedDisk>>,
+    /// So small that runs are removed again.
+    runs: RunCache<SimulatedDisk>,
     /// All streams with records since the log was opened, and those found then; None for an evicted stream.
     seen: RefCell<BTreeMap<u64, Option<Arc<Stream>>>>,
 }
@@ -59,8 +61,14 @@ impl Rig {
             limits,
             Some(SteadyTime::from_ms(now_ms)),
         );
+        let bounds = RunCacheBounds {
+            bytes_max: 4096,
+            records_min: 1,
+            data_min: 1,
+        };
         Rig {
             loader,
+            runs: RunCache::new([log.reader()].into(), bounds),
             machine,
             view,
             log,
@@ -289,6 +297,34 @@ impl Rig {
         }
     }
 
+    /// Whether a read was served from memory, for the list of what the steps meet.
+    pub fn met_kept(&self) -> Option<String> {
+        (self.runs.hits() > 0).then(|| "records from memory".to_owned())
+    }
+
+    /// Pieces of kept records have the records of the log, as far as they reach.
+    fn compare_kept(&self, fetch: &Fetch, piece: &Piece) {
+        let of_log: Vec<_> = piece.items().collect();
+        let compare = |kept: &Piece| {
+            let kept_items: Vec<_> = kept.items().collect();
+            let shared = kept_items.len().min(of_log.len());
+            assert_eq!(kept_items[..shared], of_log[..shared]);
+            assert!(kept.more || kept_items.len() >= of_log.len());
+            match kept.more {
+                true if kept_items.is_empty() => assert_eq!(kept.end, piece.end),
+                true => assert!(fetch.from < kept.end && kept.end <= fetch.upto),
+                false => assert_eq!(kept.end, fetch.upto),
+            }
+            if !kept.more && !piece.more {
+                assert_eq!(kept_items.len(), of_log.len());
+            }
+        };
+        compare(&self.runs.read(fetch).unwrap());
+        if let Some(kept) = self.runs.kept(fetch) {
+            compare(&kept);
+        }
+    }
+
     /// What a reader gets between `from` and the stream's tail, in pieces of about `bytes_max`. Wherever a piece ends,
     /// the rest must follow from there. None if records after `from` are removed.
     pub fn read(&self, stream: &Stream, from: Offset, bytes_max: usize) -> Option<Vec<Unit>> {
@@ -300,9 +336,14 @@ impl Rig {
         loop {
             let fetch = Fetch::new(stream, at, tail, bytes_max);
             let piece = match Piece::read(&reader, &fetch) {
-                Err(ReadError::BelowFloor { .. }) if at == from => return None,
+                Err(ReadError::BelowFloor { .. }) if at == from => {
+                    assert!(self.runs.read(&fetch).is_err());
+                    assert!(self.runs.kept(&fetch).is_none());
+                    return None;
+                }
                 piece => piece.unwrap(),
             };
+            self.compare_kept(&fetch, &piece);
             let mut reached = at;
             for item in piece.items() {
                 assert!(item.skip < item.take, "an item without data");

@@ -9,6 +9,7 @@ mod gather;
 mod levels;
 mod producers;
 mod retention;
+mod run_cache;
 
 use std::collections::BTreeMap;
 use std::path::Path;

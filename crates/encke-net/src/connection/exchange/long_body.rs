@@ -132,9 +132,14 @@ impl Exchange {
             Err(ReadError::BelowFloor { .. }) => return self.fail(CloseReason::NoLongerKept, cx),
             Err(_) => return self.fail(CloseReason::Unreadable, cx),
         };
-        let items: Vec<Item<'_>> = piece.items().collect();
+        let joined = piece.joined();
+        let items: Vec<Item<'_>> = match joined {
+            Some(_) if then.takes_joined() => Vec::new(),
+            _ => piece.items().collect(),
+        };
         let run = Run {
             items: &items,
+            joined,
             at_tail: !piece.more,
             large: &piece.large,
             cut: piece.cut,

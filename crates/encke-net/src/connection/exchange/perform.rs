@@ -160,6 +160,7 @@ impl Exchange {
                         let items: Vec<Item<'_>> = piece.items().collect();
                         let run = Run {
                             items: &items,
+                            joined: piece.joined(),
                             at_tail: !piece.more,
                             large: &piece.large,
                             cut: piece.cut,

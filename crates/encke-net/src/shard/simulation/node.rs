@@ -17,8 +17,8 @@ use encke_log::{Options, Reader, SEGMENT_BYTES_MIN};
 use encke_mailbox::{Bounds, Receiver, mailbox};
 use encke_protocol::{Admin, Gate, Probes, ProtocolSettings, ReadyState, Router};
 use encke_stream::{
-    AckLevel, Batch, Fetch, Limits, Loader, Lookup, Outlet, Piece, Reply, Sequencer, Sequencers,
-    Stream, Views, restore_on,
+    AckLevel, Batch, Fetch, Limits, Loader, Lookup, Outlet, Piece, Reply, RunCache, RunCacheBounds,
+    Sequencer, Sequencers, Stream, Views, restore_on,
 };
 use encke_subscriptions::{KeySeed, SubscribedStreams, SubscriptionLimits, SubscriptionMachine};
 use parking_lot::Mutex;
@@ -51,6 +51,7 @@ pub(super) struct Node {
     sender: Arc<ShardSender>,
     tasks: Receiver<ReadTask>,
     log: Reader<SimulatedDisk>,
+    runs: Arc<RunCache<SimulatedDisk>>,
     loader: Loader<Reader<SimulatedDisk>>,
     metrics: Metrics,
     _audit: AuditQueue,
@@ -106,7 +107,15 @@ impl Node {
         ];
         let watch = Box::new(|_: &_| {});
         let sequencer = Sequencer::new(machine, log, mailbox, outlets, AckLevel::Synced, watch);
-        let (readers, tasks) = Readers::new(1);
+        // Small, so that short streams are kept and removed again.
+        let bounds = RunCacheBounds {
+            bytes_max: 16 << 10,
+            records_min: 2,
+            data_min: 1 << 10,
+        };
+        let runs = Arc::new(RunCache::new([reader.clone()].into(), bounds));
+        let kept = Arc::clone(&runs);
+        let (readers, tasks) = Readers::new(1, Arc::new(move |fetch| kept.kept(fetch)));
         let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
         let (audit, audit_queue) = audit_log(metrics.audit_dropped.with_label_values(&["test"]));
         let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max, []));
@@ -209,6 +218,7 @@ impl Node {
             sender,
             tasks: tasks.into_iter().next().unwrap(),
             log: reader,
+            runs,
             loader,
             metrics,
             _audit: audit_queue,
@@ -272,7 +282,7 @@ impl Node {
             return false;
         };
         match task {
-            ReadTask::Read(fetch, reply) => reply.piece(Piece::read(&self.log, &fetch)),
+            ReadTask::Read(fetch, reply) => reply.piece(self.runs.read(&fetch)),
             ReadTask::ReadOrder(fetch, reply) => {
                 reply.piece(Piece::read_order(&self.log, &self.loader, &fetch));
             }
