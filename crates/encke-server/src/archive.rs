@@ -15,7 +15,7 @@ pub(crate) struct Archive {
     pub(crate) loaders: Loaders<Reader>,
     /// By the logs' indices, where threads share their sequencers.
     inline_commits: Arc<[Arc<InlineCommit>]>,
-    /// What clients have read more than once.
+    /// The runs of records that clients have read more than once.
     pub(crate) runs: Arc<RunCache>,
 }
 

@@ -117,5 +117,5 @@ fn raise_group(stream: StreamNo) -> usize {
     (stream % RAISE_GROUPS as u64) as usize
 }
 
-/// Streams whose floors are raised all the time disturb readers of one in so many other streams.
+/// A raised floor makes the readers of one in this many other streams compare their floors again.
 const RAISE_GROUPS: usize = 64;

@@ -369,6 +369,7 @@ impl Piece {
                 records_max: records_max.saturating_sub(piece.records.len()),
                 bytes_max: fetch
                     .bytes_max
+                    .min(PIECE_BYTES_MAX)
                     .saturating_sub(piece.records.own.bytes.len()),
             };
             let is_full = bounds.records_max == 0 || bounds.bytes_max == 0;

@@ -96,7 +96,7 @@ impl<'a> Item<'a> {
 /// The records of a piece: its own, or consecutive ones of a run that several pieces share.
 #[derive(Debug, Default)]
 pub(super) struct PieceRecords {
-    /// Empty where the piece has shared ones.
+    /// The records that the piece was read with. It is empty if the piece shares those of a run.
     pub(super) own: RecordRun,
     shared: Option<(Arc<RecordRun>, Range<usize>)>,
 }
@@ -225,8 +225,8 @@ impl RecordRun {
         before.map_or(0, |before| self.records[before].data_end as usize)
     }
 
-    /// The records with `after` < sequence <= `upto`, as many as have about `bytes_max` bytes of data, but at least one. Whether that are
-    /// all up to `upto`.
+    /// The indices of records with `after` < sequence <= `upto`: the first ones, with about `bytes_max` bytes of data, and at least one
+    /// record. The second value is whether these are all records up to `upto`.
     pub(super) fn between(
         &self,
         after: Sequence,
@@ -257,7 +257,7 @@ impl RecordRun {
         self.records[record].sequence
     }
 
-    /// What it takes in memory.
+    /// The memory of its data and its records, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.bytes.capacity() + self.records.capacity() * size_of::<RunRecord>()
     }
@@ -279,6 +279,6 @@ impl RecordRun {
     }
 }
 
-/// About how much data a piece has at most. It has one record more, whose frame is smaller than 2 GiB, so that positions in its data have
-/// 32 bits.
+/// A read ends when its piece has this much data. The last record may exceed it by less than 2 GiB, the size of a segment, so 32 bits hold
+/// each position in the data of a piece.
 pub(super) const PIECE_BYTES_MAX: usize = 1 << 30;

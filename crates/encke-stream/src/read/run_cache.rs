@@ -1,7 +1,7 @@
 //! Runs of records that were read more than once, in memory for all readers.
 //!
 //! A run holds the verified and decoded records themselves, so a reader that finds one reads nothing of the log. The cache keeps
-//! no run of a first read: a client that reads a stream once, after others were read once, takes no memory here.
+//! no run of a first read, so a stream that is read only once takes no memory here.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -71,12 +71,12 @@ struct KeptRuns {
     order: BTreeMap<u64, (StreamNo, Sequence)>,
     /// How often a run was used or kept.
     uses: u64,
-    /// Of all runs.
+    /// The sum of the memory of all runs.
     bytes: usize,
     seen: SeenStreams,
 }
 
-/// A part of a stream that was read, by one reader or by several one behind the other.
+/// A part of a stream that one reader has read, or several readers one after another.
 #[derive(Clone, Copy, Debug, Default)]
 struct SeenPart {
     after: Sequence,
@@ -85,7 +85,8 @@ struct SeenPart {
     bytes: u64,
 }
 
-/// Of each stream that was read lately two parts, the newer one last: readers that have begun again are far from those that end.
+/// The two latest parts that were read of each recent stream, the newer one last. There are two because, in a large stream, readers that begin
+/// again are far from readers that reach the end.
 #[derive(Debug, Default)]
 struct SeenStreams {
     newer: HashMap<StreamNo, [SeenPart; 2]>,
@@ -93,7 +94,7 @@ struct SeenStreams {
 }
 
 impl SeenStreams {
-    /// The parts of a stream. When there are too many streams, those that were not read lately are forgotten.
+    /// The parts of a stream. When there are [`SEEN_STREAMS`] newer ones, they become the older ones, and the older ones are forgotten.
     fn of(&mut self, stream: StreamNo) -> &mut [SeenPart; 2] {
         if self.newer.len() >= SEEN_STREAMS {
             self.older = std::mem::take(&mut self.newer);
@@ -147,13 +148,16 @@ impl<D: Disk> RunCache<D> {
         let mut piece = Piece::read(log, fetch)?;
         if let Some((read, run)) = self.share(wanted, &mut piece) {
             let floor = log.floor(wanted.stream)?;
-            let kept = KeptRun::new(
-                read,
-                wanted.stream,
+            let kept = KeptRun {
+                stream: wanted.stream,
+                after: read.after,
+                upto: read.upto,
+                bytes: run.memory() + size_of::<KeptRun>(),
                 run,
-                wanted.bytes_max,
-                (floor, removals),
-            );
+                bytes_asked: wanted.bytes_max,
+                floor: AtomicU64::new(floor),
+                compared_at: AtomicU64::new(removals),
+            };
             self.kept.lock().keep(kept, self.bounds.bytes_max);
         }
         Ok(piece)
@@ -179,15 +183,14 @@ impl<D: Disk> RunCache<D> {
             upto: piece.end.sequence,
             bytes: data as u64,
         };
-        // A record that some reads give in parts is in no run, so that all kinds of reads can share them.
-        let is_plain = piece.large.is_empty() && piece.records.are_plain();
-        if !is_long || !is_plain || read.upto <= read.after {
+        if !is_long || !piece.large.is_empty() || read.upto <= read.after {
             return None;
         }
         let mut kept = self.kept.lock();
         let is_again = kept.note_seen(wanted.stream, read, self.bounds.bytes_max);
         drop(kept);
-        is_again.then(|| (read, piece.records.share()))
+        // Some reads give a large record, or one with a cut end, in another way. No run has such a record, so all kinds of reads can share runs.
+        (is_again && piece.records.are_plain()).then(|| (read, piece.records.share()))
     }
 
     /// The log of a stream that was found is one of them.
@@ -230,26 +233,6 @@ impl WantedPart {
 }
 
 impl KeptRun {
-    /// `compared`: the floor of the stream, and [`Reader::removals`] before the read.
-    fn new(
-        read: SeenPart,
-        stream: StreamNo,
-        run: Arc<RecordRun>,
-        bytes_asked: usize,
-        compared: (Sequence, u64),
-    ) -> KeptRun {
-        KeptRun {
-            stream,
-            after: read.after,
-            upto: read.upto,
-            bytes: run.memory() + size_of::<KeptRun>(),
-            run,
-            bytes_asked,
-            floor: AtomicU64::new(compared.0),
-            compared_at: AtomicU64::new(compared.1),
-        }
-    }
-
     /// The records that are wanted, as a piece that shares them. `None`: the wanted ones are behind the run, or removed.
     fn piece(&self, wanted: WantedPart, fetch: &Fetch) -> Option<Piece> {
         if self.floor.load(Ordering::Acquire) > wanted.after {
@@ -293,7 +276,8 @@ impl KeptRuns {
         Some(Arc::clone(run))
     }
 
-    /// Notes what was read. Whether a part of it was read before, and a cache of this size would have it still if it kept everything.
+    /// Notes the part `read` of a stream. Returns whether its beginning was read before, and at most `bytes_max` of the stream was read
+    /// since: a cache of this size can keep it until it is read again.
     fn note_seen(&mut self, stream: StreamNo, read: SeenPart, bytes_max: usize) -> bool {
         let seen = self.seen.of(stream);
         let overlaps = |part: &&mut SeenPart| (part.after..=part.upto).contains(&read.after);
@@ -352,7 +336,7 @@ impl KeptRuns {
     }
 }
 
-/// Streams of which is remembered what was read, at least; 64 bytes each, and at most twice as many.
+/// The cache remembers the parts of at least this many streams, and of at most twice as many. Each stream takes 56 bytes in a table.
 const SEEN_STREAMS: usize = 8 << 10;
 
 /// The largest page that is kept.

@@ -40,6 +40,13 @@ impl Kept {
         assert!(self.bench.round(records.collect()).iter().all(is_done));
     }
 
+    /// Fills a stream and reads it twice, so that its runs are kept.
+    fn fill_and_keep(&mut self, name: &str) {
+        self.fill(name);
+        self.read(name);
+        self.read(name);
+    }
+
     fn fetch(&self, name: &str, from: Offset) -> Fetch {
         let stream = self.bench.stream(name);
         Fetch::new(&stream, from, stream.facts().tail, PAGE_BYTES)
@@ -75,7 +82,7 @@ fn the_second_read_keeps_a_stream_and_the_third_one_finds_it() {
     let first = kept.runs.kept(&fetch).unwrap();
     let of_log = Piece::read(&kept.bench.reader, &fetch).unwrap();
     assert!(first.items().eq(of_log.items().take(first.items().count())));
-    // What is appended since is read from the log, behind the runs.
+    // Records that are appended later are read from the log, behind the runs.
     assert!(is_done(&kept.bench.round(vec![append("a", b"more")])[0]));
     assert!(kept.read("a") > 3);
     kept.bench.stop().unwrap();
@@ -88,9 +95,7 @@ fn the_runs_of_many_streams_take_at_most_their_bound() {
     let names: Vec<_> = (0..8).map(|number| format!("s{number}")).collect();
     let mut most = 0;
     for name in &names {
-        kept.fill(name);
-        kept.read(name);
-        kept.read(name);
+        kept.fill_and_keep(name);
         most = most.max(kept.runs.bytes());
         assert!(kept.runs.bytes() <= bound);
         // The runs of the last stream have not made room for each other.
@@ -104,16 +109,13 @@ fn the_runs_of_many_streams_take_at_most_their_bound() {
 #[test]
 fn a_stream_that_is_too_large_pushes_nothing_out_when_one_reader_repeats_it() {
     let mut kept = Kept::new(2 * RECORDS * (RECORD_BYTES + 40));
-    kept.fill("small");
-    kept.read("small");
-    kept.read("small");
+    kept.fill_and_keep("small");
     kept.fill("large");
     for _ in 0..6 {
         kept.fill_more("large");
     }
     let before = kept.runs.bytes();
     for _ in 0..4 {
-        // What was not used is removed first.
         assert_eq!(kept.read("large"), 0);
         assert!(kept.runs.bytes() < before + before / 2);
     }
@@ -124,14 +126,10 @@ fn a_stream_that_is_too_large_pushes_nothing_out_when_one_reader_repeats_it() {
 #[test]
 fn a_run_that_is_read_again_and_again_outlives_others() {
     let mut kept = Kept::new(8 * RECORDS * (RECORD_BYTES + 40));
-    kept.fill("used");
-    kept.read("used");
-    kept.read("used");
+    kept.fill_and_keep("used");
     for number in 0..24 {
         let name = format!("s{number}");
-        kept.fill(&name);
-        kept.read(&name);
-        kept.read(&name);
+        kept.fill_and_keep(&name);
         assert!(kept.read("used") > 3, "{name}");
     }
     kept.bench.stop().unwrap();
