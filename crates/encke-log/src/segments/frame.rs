@@ -21,6 +21,7 @@
 use encke_clock::WallTime;
 
 use crate::ids::{Sequence, StreamNo};
+use crate::segments::checksum;
 
 /// A record to append.
 #[derive(Clone, Copy, Debug)]
@@ -143,20 +144,22 @@ pub(crate) fn encode(frame: &Frame<'_>, sequence: Sequence, durable_upto: bool, 
     let payload: usize = frame.payload.iter().map(|piece| piece.len()).sum();
     let bytes = bytes(frame.streams.len(), payload, durable_upto);
     let flags = if durable_upto { FLAG_DURABLE } else { 0 };
-    head(
+    let streams = frame.streams.len() as u16;
+    out.reserve(bytes as usize);
+    out.extend_from_slice(&head(
         bytes as u32,
         sequence,
         frame.time,
         [frame.kind, flags],
-        frame.streams.len() as u16,
-        out,
-    );
+        streams,
+    ));
     if durable_upto {
         out.extend_from_slice(&[0; DURABLE_BYTES]);
     }
     for stream in frame.streams {
-        out.extend_from_slice(&stream.to_le_bytes());
-        out.extend_from_slice(&[0; 8]);
+        let mut entry = [0; STREAM_BYTES];
+        entry[..8].copy_from_slice(&stream.to_le_bytes());
+        out.extend_from_slice(&entry);
     }
     for piece in frame.payload {
         out.extend_from_slice(piece);
@@ -166,33 +169,35 @@ pub(crate) fn encode(frame: &Frame<'_>, sequence: Sequence, durable_upto: bool, 
 /// A whole watermark, checksum included.
 pub(crate) fn watermark(next: Sequence, durable_upto: Sequence, seed: u32) -> Vec<u8> {
     let mut out = Vec::with_capacity(WATERMARK_BYTES);
-    head(
+    let flags = FLAG_DURABLE | FLAG_WATERMARK;
+    out.extend_from_slice(&head(
         WATERMARK_BYTES as u32,
         next,
         WallTime::from_ms(0),
-        [0, FLAG_DURABLE | FLAG_WATERMARK],
+        [0, flags],
         0,
-        &mut out,
-    );
+    ));
     out.extend_from_slice(&[0; DURABLE_BYTES]);
     seal(&mut out, seed, durable_upto, |_| Position::default());
     out
 }
 
+/// The head of a frame, without its checksum.
 fn head(
     bytes: u32,
     sequence: Sequence,
     time: WallTime,
     [kind, flags]: [u8; 2],
     streams: u16,
-    out: &mut Vec<u8>,
-) {
-    out.extend_from_slice(&bytes.to_le_bytes());
-    out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(&sequence.to_le_bytes());
-    out.extend_from_slice(&time.as_ms().to_le_bytes());
-    out.extend_from_slice(&[kind, flags]);
-    out.extend_from_slice(&streams.to_le_bytes());
+) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[..CHECKSUM_AT].copy_from_slice(&bytes.to_le_bytes());
+    head[SEQUENCE_AT..TIME_AT].copy_from_slice(&sequence.to_le_bytes());
+    head[TIME_AT..KIND_AT].copy_from_slice(&time.as_ms().to_le_bytes());
+    head[KIND_AT] = kind;
+    head[FLAGS_AT] = flags;
+    head[STREAMS_AT..].copy_from_slice(&streams.to_le_bytes());
+    head
 }
 
 /// Finishes the frame made by [`encode`] at the beginning of `frame`. Returns its length.
@@ -400,8 +405,7 @@ pub(crate) fn sound_at<'b>(
 }
 
 fn checksum(frame: &[u8], seed: u32) -> u32 {
-    let length = crc32c::crc32c_append(seed, &frame[..CHECKSUM_AT]);
-    crc32c::crc32c_append(length, &frame[SEQUENCE_AT..])
+    checksum::checksum(u32_at(frame, 0), &frame[SEQUENCE_AT..], seed)
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
