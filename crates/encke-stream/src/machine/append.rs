@@ -20,11 +20,11 @@ use crate::stream::{Facts, Life, Stream};
 impl Machine {
     pub(crate) fn append(
         &mut self,
-        append: Append,
+        mut append: Append,
         now: Now,
         journal: &mut dyn Journal,
     ) -> Result<Outcome, Refusal> {
-        let stream = self.live(&append.target, now, journal)?;
+        let stream = self.live(&mut append.target, now, journal)?;
         match judge(&stream, &append)? {
             Verdict::Repeated(facts, known) => {
                 self.renew(&stream, now, journal)?;

@@ -297,6 +297,18 @@ impl Target {
         }
     }
 
+    /// Takes the stream that a look-up found, if any. A clone of it would write twice to a counter that all clients of the stream
+    /// share.
+    pub(crate) fn take_known(&mut self) -> Option<Arc<Stream>> {
+        match std::mem::replace(self, Target::Named(Box::default())) {
+            Target::Known(stream) => Some(stream),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
     /// Whether a stream of the name is the one that was meant, as far as its owner says.
     pub(crate) fn admits(&self, stream: &Stream) -> bool {
         match self {

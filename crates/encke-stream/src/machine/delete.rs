@@ -58,7 +58,7 @@ impl Machine {
 
     pub(crate) fn delete(
         &mut self,
-        target: &Target,
+        target: &mut Target,
         now: Now,
         journal: &mut dyn Journal,
     ) -> Result<Outcome, Refusal> {

@@ -17,25 +17,26 @@ impl Machine {
     /// The stream of a command, if clients may use it.
     pub(crate) fn live(
         &mut self,
-        target: &Target,
+        target: &mut Target,
         now: Now,
         journal: &mut dyn Journal,
     ) -> Result<Arc<Stream>, Refusal> {
-        let found = match target {
+        let found = match target.take_known() {
             // If the stream has ended, the command fails, even if another stream has the name now: the client did not
             // know that stream. Commands are sent to the log of their stream.
-            Target::Known(stream) if log_of(stream.no) != self.place.log => {
-                return Err(Refusal::NameBusy);
-            }
-            Target::Known(stream) => self.check_life(Arc::clone(stream), now, journal)?,
-            Target::Named(name) | Target::Read { name, .. } | Target::Owned { name, .. } => {
-                self.find(name, now, journal)?
-            }
+            Some(stream) if log_of(stream.no) != self.place.log => return Err(Refusal::NameBusy),
+            Some(stream) => self.check_life(stream, now, journal)?,
+            None => match self.find(target.name(), now, journal)? {
+                NameHolder::Live(stream) | NameHolder::Kept(stream) if !target.admits(&stream) => {
+                    NameHolder::Free
+                }
+                admitted => admitted,
+            },
         };
         match found {
-            NameHolder::Live(stream) if target.admits(&stream) => Ok(stream),
-            NameHolder::Kept(stream) if target.admits(&stream) => Err(Refusal::Gone),
-            NameHolder::Live(_) | NameHolder::Kept(_) | NameHolder::Free => Err(Refusal::NotFound),
+            NameHolder::Live(stream) => Ok(stream),
+            NameHolder::Kept(_) => Err(Refusal::Gone),
+            NameHolder::Free => Err(Refusal::NotFound),
         }
     }
 

@@ -30,10 +30,10 @@ impl Machine {
         let outcome = match command {
             Command::Create(create) => self.create(create, now, journal),
             Command::Append(append) => self.append(append, now, journal),
-            Command::Truncate { target, before, .. } => {
-                self.truncate(&target, before, now, journal)
-            }
-            Command::Delete { target, .. } => self.delete(&target, now, journal),
+            Command::Truncate {
+                mut target, before, ..
+            } => self.truncate(&mut target, before, now, journal),
+            Command::Delete { mut target, .. } => self.delete(&mut target, now, journal),
             Command::Fleet(command) => self.fleet(command, now, journal),
             Command::Series(appends) => self.append_series(appends, now, journal),
         };

@@ -21,7 +21,7 @@ impl Machine {
     /// Removes everything before a position, or everything.
     pub(crate) fn truncate(
         &mut self,
-        target: &Target,
+        target: &mut Target,
         before: Option<Offset>,
         now: Now,
         journal: &mut dyn Journal,

@@ -77,7 +77,7 @@ pub enum Change<'a> {
 impl<'a> Change<'a> {
     /// Encodes the header. The data follows it in the frame.
     pub fn encode(&self) -> Vec<u8> {
-        let mut header = Vec::new();
+        let mut header = Vec::with_capacity(HEADER_BYTES);
         if let Change::Create {
             account: Some(account),
             ..
@@ -215,6 +215,9 @@ const EXTRAS_MARK: u8 = 0x7f;
 
 /// What the creation of a stream with an account begins with. No change has this number.
 const ACCOUNT_MARK: u8 = 0x7e;
+
+/// The header of most changes fits, so that it is allocated once.
+const HEADER_BYTES: usize = 32;
 
 /// The kind of a frame that holds a [`Change`].
 pub const KIND_CHANGE: u8 = 1;
