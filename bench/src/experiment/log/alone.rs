@@ -16,22 +16,27 @@ use crate::machine::BareFile;
 /// The measurements of the log by itself.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Alone {
+    /// A record alone in its batch.
+    pub(super) lone: Beside,
+    /// Full batches: one record of each of the report's producers.
+    pub(super) full: Beside,
+}
+
+/// Batches of the log, turn by turn with bare syncs.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Beside {
     /// A write and fdatasync of as many bytes, in a file that was reserved.
-    pub(super) bare: Percentiles,
-    /// A record alone in its batch: encoded, written, synced, shown to readers.
-    pub(super) record: Percentiles,
-    /// Bytes of a record in the file.
-    pub(super) frame_bytes: usize,
-    /// Records in each of the full batches: one of each of the report's producers.
-    pub(super) batch_records: u64,
-    /// A bare write and fdatasync of as many bytes as a full batch has.
-    pub(super) bare_batch: Percentiles,
-    /// Records per second in such batches, each synced.
-    pub(super) batched_per_second: f64,
+    bare: Percentiles,
+    /// A batch: encoded, written, synced, shown to readers.
+    pub(super) batch: Percentiles,
+    /// Records in each batch.
+    records: u64,
+    /// Bytes of each batch in the file.
+    pub(super) batch_bytes: usize,
 }
 
 impl Alone {
-    /// Measures `lone` records alone, turn by turn with bare syncs, then `batched` records in batches.
+    /// Measures `lone` records alone, then `batched` records in full batches.
     pub(super) fn measure(
         lab: &Lab<'_>,
         record_bytes: usize,
@@ -39,73 +44,57 @@ impl Alone {
         batched: u64,
     ) -> Result<Self, BenchError> {
         let scratch = lab.scratch("alone")?;
+        let folder = scratch.path();
         let payload = vec![b'x'; record_bytes];
-        let mut log = open(&scratch.path().join("log"))?;
-        let (mut bare, mut record) = (Latencies::new(), Latencies::new());
-        let rounds = lone.div_ceil(TURN);
+        let mut log = open(&folder.join("log"))?;
+        let batches = batched.div_ceil(BATCH_RECORDS) as u32;
+        let lone = Beside::measure(folder, &mut log, &payload, (1, lone))?;
+        let full = Beside::measure(folder, &mut log, &payload, (BATCH_RECORDS, batches))?;
+        log.close()?;
+        Ok(Self { lone, full })
+    }
+}
+
+impl Beside {
+    /// Measures `count` batches of `records` each.
+    fn measure(
+        folder: &Path,
+        log: &mut Log,
+        payload: &[u8],
+        (records, count): (u64, u32),
+    ) -> Result<Self, BenchError> {
+        let (mut bare, mut batch) = (Latencies::new(), Latencies::new());
+        let turns = count.div_ceil(TURN);
         let mut file = None;
-        let mut frame_bytes = 0;
-        for _ in 0..rounds {
+        let mut batch_bytes = 0;
+        for _ in 0..turns {
             for _ in 0..TURN {
                 let begun = Instant::now();
-                append(&mut log, &payload)?;
-                frame_bytes = log.batch_bytes();
+                for _ in 0..records {
+                    append(log, payload)?;
+                }
+                batch_bytes = log.batch_bytes();
                 log.write()?;
                 log.sync()?;
                 log.publish();
-                record.record(begun.elapsed().as_nanos() as u64);
+                batch.record(begun.elapsed().as_nanos() as u64);
             }
             let file = match &mut file {
                 Some(file) => file,
                 none => {
-                    let bytes = frame_bytes as u64 * u64::from(rounds * TURN);
-                    none.insert(BareFile::new(scratch.path(), bytes)?)
+                    let bytes = batch_bytes as u64 * u64::from(turns * TURN);
+                    none.insert(BareFile::new(folder, bytes)?)
                 }
             };
-            file.syncs(frame_bytes, TURN, &mut bare)?;
+            file.syncs(batch_bytes, TURN, &mut bare)?;
         }
-        log.close()?;
-        drop(file);
-        let mut bare_batch = Latencies::new();
-        let batch_bytes = frame_bytes * BATCH_RECORDS as usize;
-        let syncs = batched.div_ceil(BATCH_RECORDS).min(BARE_BATCHES_MAX) as u32;
-        BareFile::new(scratch.path(), batch_bytes as u64 * u64::from(syncs))?.syncs(
-            batch_bytes,
-            syncs,
-            &mut bare_batch,
-        )?;
         Ok(Self {
             bare: bare.percentiles().ok_or_else(nothing)?,
-            record: record.percentiles().ok_or_else(nothing)?,
-            frame_bytes,
-            batch_records: BATCH_RECORDS,
-            bare_batch: bare_batch.percentiles().ok_or_else(nothing)?,
-            batched_per_second: batches(&scratch.path().join("batches"), &payload, batched)?,
+            batch: batch.percentiles().ok_or_else(nothing)?,
+            records,
+            batch_bytes,
         })
     }
-
-    /// Records per second if a full batch took nothing but a bare write and fdatasync of its bytes.
-    pub(super) fn disk_per_second(&self) -> f64 {
-        self.batch_records as f64 * 1e6 / self.bare_batch.mean_us
-    }
-}
-
-/// Records per second in full batches.
-fn batches(folder: &Path, payload: &[u8], records: u64) -> Result<f64, BenchError> {
-    let mut log = open(folder)?;
-    let batches = records.div_ceil(BATCH_RECORDS);
-    let begun = Instant::now();
-    for _ in 0..batches {
-        for _ in 0..BATCH_RECORDS {
-            append(&mut log, payload)?;
-        }
-        log.write()?;
-        log.sync()?;
-        log.publish();
-    }
-    let seconds = begun.elapsed().as_secs_f64();
-    log.close()?;
-    Ok((batches * BATCH_RECORDS) as f64 / seconds)
 }
 
 fn open(folder: &Path) -> Result<Log, BenchError> {
@@ -131,10 +120,7 @@ const KIND: u8 = 1;
 /// Records in a full batch.
 const BATCH_RECORDS: u64 = 1_000;
 
-/// Full batches' bytes that are written bare: 90 MB at the most.
-const BARE_BATCHES_MAX: u64 = 500;
-
-/// Lone records between bare syncs: the disk's moods meet both.
+/// Batches between bare syncs: both are measured while the disk is in the same state.
 const TURN: u32 = 50;
 
 fn nothing() -> BenchError {

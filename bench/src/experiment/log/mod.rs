@@ -3,7 +3,7 @@
 //! The report sent messages to one process that wrote them to a file, with replies (sync) or without (async), and found
 //! that only waiting bounds the queue. Here the records go through the server's own mailbox, sequencer and log; sync
 //! means that the reply comes after fdatasync, async that only a full mailbox makes the sender wait. The empty queue of
-//! the same run, which only replies, shows the cost of everything else.
+//! the same run, which only replies, shows the cost of the producers and their wake-ups.
 
 mod alone;
 mod producers;
@@ -100,7 +100,7 @@ impl LogReport {
         let derived = context! {
             shown => Serde(shown),
             names => Mode::ALL.map(Mode::name),
-            disk_per_second => self.alone.disk_per_second(),
+            of_disk => shown.map(Run::share_of_disk),
             is_bounded,
             lost => self.runs.iter().map(|run| run.lost(self.plan)).sum::<u64>(),
         };
@@ -125,6 +125,13 @@ impl LogReport {
 }
 
 impl Run {
+    /// The rate as a share of what the disk allows with these batches and syncs, if nothing but the syncs took time.
+    fn share_of_disk(&self) -> Option<f64> {
+        let syncs = self.syncs?;
+        let allowed = self.stored as f64 / (self.batches as f64 * syncs.mean_us / 1e6);
+        Some(self.records_per_second / allowed)
+    }
+
     /// Records that were sent and not acknowledged, or acknowledged and not stored.
     fn lost(&self, plan: Plan) -> u64 {
         let stored = match self.mode.is_empty() {
@@ -207,7 +214,7 @@ mod tests {
         // A sync for each batch, that with the making of the stream included.
         assert_eq!(sync.syncs.unwrap().count, sync.batches + 1);
         assert!(sync.batches >= 5, "1,000 at a time: {}", sync.batches);
-        assert!(report.alone.frame_bytes > RECORD_BYTES);
+        assert!(report.alone.lone.batch_bytes > RECORD_BYTES);
         let section = report.section();
         assert!(section.targets.iter().all(|t| t.met || !t.promise));
         assert_eq!(plot::legends(&section.plot.unwrap()), 4);
