@@ -198,7 +198,7 @@ fn closed(encke: &Encke, reason: &str) -> f64 {
 }
 
 /// Private resident memory.
-fn anonymous_memory_bytes(encke: &Encke) -> u64 {
+pub(crate) fn anonymous_memory_bytes(encke: &Encke) -> u64 {
     let path = format!("/proc/{}/status", encke.pid());
     let status = std::fs::read_to_string(path).expect("the server runs");
     let kib = status

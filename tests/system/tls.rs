@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustix::process::Signal;
 use rustls::ClientConfig;
 
+use crate::hostile::anonymous_memory_bytes;
 use crate::ports::fixed_port;
 use crate::rig::{
     Authority, CertificateFiles, Encke, Ended, JSON, TlsClient, can_use, command, data_dir,
@@ -117,6 +118,20 @@ fn a_client_that_does_not_read_gets_everything_later() {
     }
     append(&mut client, "a", "\"the end\"");
     subscriber.until("the end");
+}
+
+#[test]
+fn subscribers_that_wait_are_small_at_once() {
+    let secure = Secure::start(&[]);
+    secure.create("a");
+    let subscribe = |count: u64| -> Vec<_> { (0..count).map(|_| secure.subscribe("a")).collect() };
+    // The memory that the server keeps for its first handshakes.
+    let _first = subscribe(32);
+    let before = anonymous_memory_bytes(&secure.encke);
+    let _subscribers = subscribe(SUBSCRIBERS);
+    let grown = anonymous_memory_bytes(&secure.encke).saturating_sub(before);
+    let each = grown / SUBSCRIBERS;
+    assert!(each <= SUBSCRIBER_BYTES_MAX, "{each} bytes each");
 }
 
 #[test]
@@ -477,3 +492,9 @@ fn curl_and_openssl_are_served() {
         }
     }
 }
+
+/// Subscribers whose memory is measured.
+const SUBSCRIBERS: u64 = 300;
+
+/// The bound of decision 27 for a subscriber's memory. With its ciphers it takes 2.6 KB.
+const SUBSCRIBER_BYTES_MAX: u64 = 2_000;

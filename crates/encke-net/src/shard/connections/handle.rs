@@ -343,6 +343,10 @@ impl Connections {
                     }
                 };
                 self.holdings.rest(ExchangeId::new(index));
+                if self.slots[index].state == SlotState::Subscribed {
+                    // Most subscribers wait now. Ciphers of all that come in a storm would leave gaps in memory.
+                    self.rest_session(index);
+                }
                 if let Some(channel) = connection.into_channel() {
                     let place = self.channels.insert(channel);
                     self.slots[index].set_channel_place(place);

@@ -33,9 +33,10 @@ pub(super) struct Opener {
 }
 
 struct Secret {
-    /// `None`: a cipher was built of it, and it could not be copied.
-    key: Option<AeadKey>,
+    key: AeadKey,
     iv: Zeroizing<[u8; IV_BYTES]>,
+    /// A cipher was built of the key, which could not be copied. A flag takes no room here, as an `Option` of the key would.
+    key_is_gone: bool,
 }
 
 impl Sealer {
@@ -75,7 +76,7 @@ impl Sealer {
 
     /// Drops the cipher if it can be built again.
     pub(super) fn rest(&mut self) {
-        if self.secret.key.is_some() {
+        if !self.secret.key_is_gone {
             self.cipher = None;
         }
     }
@@ -140,7 +141,7 @@ impl Opener {
 
     /// Drops the cipher if it can be built again.
     pub(super) fn rest(&mut self) {
-        if self.secret.key.is_some() {
+        if !self.secret.key_is_gone {
             self.cipher = None;
         }
     }
@@ -219,14 +220,12 @@ impl Opener {
 
 impl Secret {
     fn can_move(&self) -> bool {
-        let key = self.key.as_ref();
-        key.is_some_and(|key| key.as_ref().len() == LONG_KEY_BYTES)
+        !self.key_is_gone && self.key.as_ref().len() == LONG_KEY_BYTES
     }
 
     fn moved(&self, sequence: u64) -> Option<MovedKeys> {
-        let key = self.key.as_ref()?.as_ref();
-        (key.len() == LONG_KEY_BYTES).then(|| MovedKeys {
-            key: key.to_vec(),
+        self.can_move().then(|| MovedKeys {
+            key: self.key.as_ref().to_vec(),
             iv: self.iv.to_vec(),
             sequence,
         })
@@ -240,8 +239,9 @@ impl Secret {
         key.copy_from_slice(&moved.key);
         let iv: &[u8; IV_BYTES] = moved.iv.as_slice().try_into().ok()?;
         Some(Secret {
-            key: Some(AeadKey::from(*key)),
+            key: AeadKey::from(*key),
             iv: Zeroizing::new(*iv),
+            key_is_gone: false,
         })
     }
 
@@ -255,24 +255,25 @@ impl Secret {
         };
         Some(Secret {
             iv: Zeroizing::new(iv.as_ref().try_into().ok()?),
-            key: Some(key),
+            key,
+            key_is_gone: false,
         })
     }
 
     /// The key for a cipher. It stays here as well if it can be copied.
     fn take(&mut self) -> Option<(AeadKey, Zeroizing<[u8; IV_BYTES]>)> {
-        let key = self.key.as_ref()?;
+        if self.key_is_gone {
+            return None;
+        }
         let mut copy = Zeroizing::new([0; LONG_KEY_BYTES]);
         // rustls lets others make keys of the longest kind only.
-        let key = if key.as_ref().len() == LONG_KEY_BYTES {
-            copy.copy_from_slice(key.as_ref());
+        let key = if self.key.as_ref().len() == LONG_KEY_BYTES {
+            copy.copy_from_slice(self.key.as_ref());
             AeadKey::from(*copy)
         } else {
-            let key = self.key.take()?;
-            // The place that it has left: dropping what is there overwrites it.
-            self.key = Some(AeadKey::from(*copy));
-            self.key = None;
-            key
+            self.key_is_gone = true;
+            // Zeros overwrite the key in the place that it leaves.
+            std::mem::replace(&mut self.key, AeadKey::from(*copy))
         };
         Some((key, self.iv.clone()))
     }

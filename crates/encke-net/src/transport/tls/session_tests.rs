@@ -251,24 +251,6 @@ fn a_repeated_record_is_refused() {
     }
 }
 
-#[test]
-fn an_idle_session_is_small() {
-    for suite in suites() {
-        let pair = Pair::of(suite);
-        assert_eq!(pair.session.partial_input(), 0);
-        assert!(
-            size_of_val(&pair.session) <= 768,
-            "{}",
-            size_of_val(&pair.session)
-        );
-        let version = suite.version().version;
-        assert!(matches!(
-            version,
-            ProtocolVersion::TLSv1_2 | ProtocolVersion::TLSv1_3
-        ));
-    }
-}
-
 /// Something that one of the ends does.
 #[derive(Clone, Copy, Debug)]
 enum Step {
