@@ -103,13 +103,12 @@ impl ByStrategy {
 impl PoolReport {
     fn section(&self) -> Section {
         let spreads = self.strategies.iter().map(|by| {
-            let together = by.together.iter().map(Timed::picks_apart);
             context! {
                 alone_percent => by.alone.uneven_percent(),
                 most_percent => by.together.last().map(Timed::uneven_percent),
                 growth => by.growth(),
                 apart_alone => by.alone.picks_apart(),
-                apart_together => together.max(),
+                apart_together => by.together.iter().map(Timed::picks_apart).max(),
             }
         });
         let derived = context! {
