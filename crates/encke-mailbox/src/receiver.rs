@@ -33,6 +33,8 @@ pub struct Receiver<T> {
     carries: bool,
     /// The number of items in the last drain of each lane.
     last_batch: [usize; Lane::COUNT],
+    /// The last batch that was not empty had a single item.
+    lone: bool,
     /// How often to yield before the next sleep; adapts to the success of the last yields.
     yields: usize,
 }
@@ -73,6 +75,7 @@ impl<T> Receiver<T> {
             spare_sizes: Vec::new(),
             carries: false,
             last_batch: [0; Lane::COUNT],
+            lone: false,
             yields: YIELDS_MAX,
         }
     }
@@ -238,8 +241,10 @@ impl<T> Receiver<T> {
     /// Sleeps until the mailbox has an item. False: the deadline has passed.
     fn sleep(&mut self, deadline: Option<Instant>) -> Result<bool, Closed> {
         // A sender in full flow has the next item ready sooner than it could wake this thread, and pays for the wake-up. So it gets
-        // the processor a few times first.
-        for _ in 0..self.yields {
+        // the processor a few times first. The sender of a lone item waits for its reply, and a yield then only delays the threads that
+        // carry this reply.
+        let yields = if self.lone { 0 } else { self.yields };
+        for _ in 0..yields {
             if self.pending() {
                 self.yields = YIELDS_MAX;
                 return Ok(true);
@@ -295,6 +300,8 @@ impl<T> Receiver<T> {
             self.last_batch[lane as usize] = self.hand[lane as usize].items.len();
             self.show_oldest(lane);
         }
+        let items: usize = self.last_batch.iter().sum();
+        self.lone = items == 1 || (items == 0 && self.lone);
     }
 
     /// Gives senders the room of items that were handled since the last drain.
