@@ -261,46 +261,47 @@ fn syncs_can_be_made_slow_or_it_is_said_why_not() {
     let folder = tempfile::tempdir().unwrap();
     let report = report(folder.path(), "experiment fsync --size 0.05 --json");
     let figures = &report["experiments"][0]["figures"];
-    let trials = figures["trials"].as_array().unwrap();
-    for trial in trials {
-        assert_eq!(trial["published"], trial["delivered"], "{trial}");
-        assert!(trial["published"].as_u64().unwrap() > 0);
-        assert!(trial["load_per_second"].as_f64().unwrap() > 0.0);
-        let phases = trial["phases"].as_array().unwrap();
-        let names: Vec<_> = phases.iter().map(|p| p["name"].as_str().unwrap()).collect();
-        assert_eq!(names, ["before", "during", "after"]);
-        for phase in phases {
-            for probe in ["ping", "delivery"] {
-                assert!(phase[probe]["count"].as_u64().unwrap() > 0, "{phase}");
+    for comparison in figures["comparisons"].as_array().unwrap() {
+        let synced = comparison["level"] == "synced";
+        let sides = comparison["sides"].as_array().unwrap();
+        for trial in sides
+            .iter()
+            .flat_map(|side| side["trials"].as_array().unwrap())
+        {
+            assert_eq!(trial["published"], trial["delivered"], "{trial}");
+            assert!(trial["published"].as_u64().unwrap() > 0);
+            assert!(trial["load_per_second"].as_f64().unwrap() > 0.0);
+            for phase in [&trial["before"], &trial["during"]] {
+                for probe in ["ping", "delivery"] {
+                    assert!(
+                        phase[probe]["all"]["count"].as_u64().unwrap() > 0,
+                        "{phase}"
+                    );
+                }
+                // No batch waits for a sync at the level `accepted`.
+                assert_eq!(phase["sync_us"].is_f64(), synced, "{phase}");
+                assert_eq!(phase["syncs_per_second"].as_f64() > Some(0.0), synced);
+                // How much the load adds depends on what else the machine does.
+                assert!(phase["records_per_second"].as_f64() > Some(0.0), "{phase}");
+                assert!(
+                    phase["shards"]["run_percent"].as_f64() > Some(0.0),
+                    "{phase}"
+                );
             }
-            let synced = trial["level"] == "synced";
-            // No batch waits for a sync at the level `accepted`.
-            assert_eq!(phase["sync_us"].is_f64(), synced, "{phase}");
-            assert_eq!(phase["syncs_per_second"].as_f64() > Some(0.0), synced);
         }
-        // How much the load adds depends on what else the machine does.
-        for phase in phases {
-            assert!(phase["records_per_second"].as_f64() > Some(0.0), "{phase}");
-        }
-    }
-    let slow = trials
-        .iter()
-        .find(|t| t["disk"] == "slow" && t["level"] == "synced");
-    match slow {
-        None => assert!(figures["no_slow_disk"].is_string()),
-        Some(slow) => {
-            let during = &slow["phases"][1];
+        if synced && comparison["disk"] == "slow" {
+            let during = &sides[0]["trials"][0]["during"];
+            let delivery = during["delivery"]["all"]["p50_us"].as_f64().unwrap();
             assert!(during["sync_us"].as_f64().unwrap() >= 15_000.0, "{during}");
-            assert!(
-                during["delivery"]["p50_us"].as_f64().unwrap() >= 15_000.0,
-                "{during}"
-            );
+            assert!(delivery >= 15_000.0, "{during}");
             assert!(
                 during["records_per_batch"].as_f64().unwrap() > 1.0,
                 "{during}"
             );
         }
     }
+    let all = 2 * (2 - usize::from(figures["no_slow_disk"].is_string()));
+    assert_eq!(figures["comparisons"].as_array().unwrap().len(), all);
     assert_eq!(names(folder.path()), [""; 0]);
 }
 

@@ -130,7 +130,7 @@ impl Experiment {
 const AFTER_HELP: &str = "\
 Each experiment prints its figures beside those of the field report (2005-2013) and of the same work in today's Erlang, then \
 its targets. For figures to publish, run a release build on a quiet machine, with --data on the server's disk. fsync needs \
-strace for its slow disk.
+a C compiler (cc) for its slow disk.
 
 Exit codes: 0 the run was made, whatever its speed; 1 it could not be made, or a promise was broken (a record lost, a bound \
 exceeded); 2 the command line is wrong.";

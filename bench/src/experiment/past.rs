@@ -10,9 +10,6 @@ pub(crate) const TODAY: &str = "today's Erlang";
 /// The heading of what this run has measured.
 pub(crate) const NOW: &str = "now";
 
-/// The figure is unknown.
-pub(crate) const NONE: &str = "–";
-
 /// Backlog: how many messages waited, and how long it took to handle them, in seconds.
 pub(crate) struct Handled {
     /// Messages.

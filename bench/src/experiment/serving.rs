@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -34,30 +34,13 @@ pub(crate) enum Disk {
     Memory,
     /// Every fdatasync takes 15 ms longer, as on the disk of the report.
     Slow,
-    /// None, but with the tracer that makes a disk slow: what that alone costs the server's system calls.
-    MemoryTraced,
-}
-
-impl Disk {
-    /// Whether the log is in memory.
-    pub(crate) fn is_memory(self) -> bool {
-        matches!(self, Self::Memory | Self::MemoryTraced)
-    }
-
-    /// Whether the server runs under the tracer.
-    pub(crate) fn is_traced(self) -> bool {
-        matches!(self, Self::Slow | Self::MemoryTraced)
-    }
 }
 
 /// A server that runs until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Serving {
     address: SocketAddr,
-    /// The process that was started: the server, or what makes its disk slow.
     child: Child,
-    /// The server itself.
-    pid: u32,
 }
 
 impl Level {
@@ -79,11 +62,10 @@ impl Serving {
         disk: Disk,
         more: &[&str],
     ) -> Result<Self, BenchError> {
-        let mut command = match disk {
-            Disk::Own | Disk::Memory => Command::new(&lab.program),
-            Disk::MemoryTraced => slowed(&lab.program, 0)?,
-            Disk::Slow => slowed(&lab.program, SLOWER_US)?,
-        };
+        let mut command = Command::new(&lab.program);
+        if disk == Disk::Slow {
+            command.env(PRELOAD, lab.folder().join(SLOW_DISK));
+        }
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn"])
             .args(["--ack", level.name()])
@@ -97,13 +79,9 @@ impl Serving {
             .map_err(BenchError::file("start", &lab.program))?;
         let mut serving = Self {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
-            pid: child.id(),
             child,
         };
         serving.address = serving.read_address()?;
-        if disk.is_traced() {
-            serving.pid = only_child_of(serving.child.id())?;
-        }
         Ok(serving)
     }
 
@@ -114,12 +92,12 @@ impl Serving {
 
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
-        self.pid
+        self.child.id()
     }
 
     /// Its resident anonymous memory, in bytes.
     pub(crate) fn memory_bytes(&self) -> Result<u64, BenchError> {
-        proc::rss_anon_bytes(self.pid)
+        proc::rss_anon_bytes(self.pid())
     }
 
     /// Floods it; where it is and how fast subscribers are opened need not be said.
@@ -127,7 +105,7 @@ impl Serving {
         let args = FloodArgs {
             url: streams_url(self.address),
             rate: (f64::from(args.subscribers) / OPENING_SECONDS_MAX).max(OPENED_PER_SECOND),
-            server_pid: Some(self.pid),
+            server_pid: Some(self.pid()),
             ..args
         };
         let report = flood(&args, lab.stop())?;
@@ -176,7 +154,7 @@ impl Serving {
     }
 
     fn terminate(&self) {
-        if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
+        if let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw) {
             // If it is gone already, that is what was wanted.
             let _ = kill_process(pid, Signal::TERM);
         }
@@ -188,10 +166,9 @@ impl Drop for Serving {
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return;
         }
-        if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
+        if let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::KILL);
         }
-        // The tracer ends with the server.
         let begun = Instant::now();
         while begun.elapsed() < KILL_WAIT && matches!(self.child.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(5));
@@ -222,58 +199,48 @@ pub(crate) fn scrape(server: SocketAddr) -> Result<Scrape, BenchError> {
     Ok(Scrape::parse(&String::from_utf8_lossy(&text)))
 }
 
-/// Why no disk can be made slow here; `None` if it can.
-pub(crate) fn no_slow_disk() -> Option<String> {
-    let Some(strace) = strace() else {
-        return Some(
-            "strace, which makes every fdatasync take 15 ms longer, is not installed here".into(),
-        );
-    };
-    let tried = tracing(&strace, SLOWER_US)
-        .arg("/bin/true")
-        .stdin(Stdio::null())
-        .output();
-    match tried {
-        Ok(output) if output.status.success() => None,
-        Ok(output) => Some(format!(
-            "strace can't trace here: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        )),
-        Err(error) => Some(format!("strace does not start here: {error}")),
+/// Builds the library that makes a disk slow. Returns why no disk can be made slow here; `None` if one can.
+pub(crate) fn no_slow_disk(lab: &Lab<'_>) -> Option<String> {
+    let library = lab.folder().join(SLOW_DISK);
+    let source = library.with_extension("c");
+    if let Err(error) = std::fs::write(&source, include_str!("slow_disk.c")) {
+        return Some(error.to_string());
     }
-}
-
-/// The program under a tracer that holds every fdatasync back. Only that call is stopped: all others run at full speed.
-fn slowed(program: &Path, slower_us: u32) -> Result<Command, BenchError> {
-    let strace = strace().ok_or(BenchError::Option("strace is not installed".into()))?;
-    let mut command = tracing(&strace, slower_us);
-    command.arg(program);
-    Ok(command)
-}
-
-fn tracing(strace: &Path, slower_us: u32) -> Command {
-    let mut command = Command::new(strace);
-    command
-        .args(["-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null"])
-        .args(["-e", "trace=fdatasync", "-e"])
-        .arg(format!("inject=fdatasync:delay_exit={slower_us}"));
-    command
-}
-
-fn strace() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|folder| folder.join("strace"))
-        .find(|file| file.is_file())
-}
-
-fn only_child_of(pid: u32) -> Result<u32, BenchError> {
-    let child = proc::children(pid)?.first().copied();
-    child.ok_or_else(|| BenchError::Server("is gone".into()))
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O2", "-o"])
+        .arg(&library)
+        .arg(format!("-DSLOWER_US={SLOWER_US}"))
+        .arg(&source)
+        .output();
+    match compiled {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            return Some(format!("cc fails: {}", errors.trim()));
+        }
+        Err(error) => {
+            return Some(format!(
+                "cc, which compiles the library that makes each fdatasync take 15 ms longer, does not start: {error}"
+            ));
+        }
+    }
+    // The dynamic linker lists what it loads and ends. A program that is linked statically runs without the library.
+    let loaded = Command::new(&lab.program)
+        .arg("--version")
+        .env("LD_TRACE_LOADED_OBJECTS", "1")
+        .env(PRELOAD, &library)
+        .output();
+    let is_loaded =
+        loaded.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(SLOW_DISK));
+    (!is_loaded).then(|| "the server's program loads no library".to_owned())
 }
 
 /// How much longer an fdatasync takes on a slow disk, in microseconds: the report's took 15 ms.
 pub(crate) const SLOWER_US: u32 = 15_000;
+
+/// The library that makes a disk slow, in the lab's folder, and the variable that has the dynamic linker load it.
+const SLOW_DISK: &str = "slow_disk.so";
+const PRELOAD: &str = "LD_PRELOAD";
 
 /// Files that are neither the server's connections nor the flood's.
 const FILES_RESERVED: u64 = 1_000;

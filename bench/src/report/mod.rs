@@ -7,5 +7,4 @@ mod render;
 mod section;
 pub(crate) mod template;
 
-pub(crate) use self::model::figures;
 pub use self::model::{Goal, Report, Section, Table};

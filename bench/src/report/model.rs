@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use crate::experiment::lab::Lab;
 use crate::experiment::past;
-use crate::units::count;
 use crate::{BenchError, MachineInfo};
 
 /// The report of experiments.
@@ -181,11 +180,6 @@ impl Goal {
             promise: true,
             ..Self::speed(what, wanted, measured, met)
         }
-    }
-
-    /// Something that must not happen on any machine.
-    pub(crate) fn none(what: impl Into<String>, number: u64) -> Self {
-        Self::promise(what, "0", count(number), number == 0)
     }
 
     /// What, wanted, measured, verdict.

@@ -136,7 +136,7 @@ const UNKNOWN: &str = "–";
 /// The width of the names in a list, in characters.
 const NAME_WIDTH: usize = 17;
 
-const SOURCES: [(&str, &str); 21] = [
+const SOURCES: [(&str, &str); 22] = [
     ("page.html", include_str!("page.html")),
     ("report.md", include_str!("report.md")),
     ("summary.md", include_str!("summary.md")),
@@ -168,6 +168,10 @@ const SOURCES: [(&str, &str); 21] = [
     (
         "fleet.section",
         include_str!("../experiment/fleet/fleet.section"),
+    ),
+    (
+        "fsync.section",
+        include_str!("../experiment/fsync/fsync.section"),
     ),
     ("log.section", include_str!("../experiment/log/log.section")),
     ("kept.txt", include_str!("../experiment/delivery/kept.txt")),

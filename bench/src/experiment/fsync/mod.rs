@@ -2,392 +2,315 @@
 //!
 //! In the report, one node appended and synced in a loop while another one pinged it; the pings took as long as the syncs
 //! and longer. Here a server of its own process is pinged (a HEAD of a stream's tail over a kept connection), and
-//! records are followed live from their append to their event (server-sent events), before, during and after a load of
-//! other publishers.
+//! records are followed live from their append to their event (server-sent events), before and during a load of other
+//! publishers.
 //!
 //! What a delivery may wait for depends on the server's level. At `synced` a record must be on the disk before readers
 //! see it, so its delivery includes at least one fdatasync. At `accepted` it does not wait for the disk, however often the
-//! log syncs. Both are measured with the same load, and each beside a server whose log is in memory: the difference is the
-//! cost of the disk.
+//! log syncs.
+//!
+//! Each server is compared with one whose log is in memory, under the same load. All servers run from beginning to end, and
+//! many short trials of them take turns, so that a change of the machine meets all alike. The server in memory has two trials
+//! in each round: the difference between the two is what the experiment cannot resolve. With each latency the probes read how
+//! long the threads on its way waited for a processor, which no change of the log can shorten.
 
 mod probe;
+mod run_queue;
 mod trial;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::load::{Latencies, Percentiles};
-use crate::report::plot::{self, Axis, Curve, Panel, Scale};
-use crate::units::{count, micros, per_second};
+use minijinja::context;
+use minijinja::value::Serde;
 use serde::Serialize;
 
-use crate::experiment::lab::{Lab, middle_by, no_memory_disk};
-use crate::experiment::past::{NONE, NOW, REPORTS};
-use crate::experiment::serving::{Disk, Level, no_slow_disk};
-use crate::report::figures;
-use crate::{BenchError, Goal, Section, Table};
+use crate::experiment::lab::{Lab, Scratch, no_memory_disk};
+use crate::experiment::serving::{Disk, Level, SLOWER_US, Serving, no_slow_disk};
+use crate::report::plot::{self, Axis, Curve, Panel, Scale};
+use crate::units::micros;
+use crate::{BenchError, Section};
 
-use probe::Reading;
-use trial::{Load, Phase, Plan, Trial, plan_ns};
+use trial::{Load, Trial};
 
 /// The results of the experiment.
 #[derive(Debug, Clone, Serialize)]
 struct FsyncReport {
-    plan: Plan,
-    /// All of all rounds.
-    trials: Vec<Trial>,
+    rounds: u32,
+    /// The length of the loaded phase of a trial.
+    phase_ms: u128,
+    comparisons: Vec<Comparison>,
     /// Why there is no slow disk, if there is none.
     no_slow_disk: Option<String>,
-    /// Why nothing can be beside a log in memory, if nothing can.
+    /// Why there is no log in memory, if there is none.
     no_memory_disk: Option<String>,
+}
+
+/// A disk and a level, beside a log in memory at the same level and under the same load.
+#[derive(Debug, Clone, Serialize)]
+struct Comparison {
+    disk: Disk,
+    level: Level,
+    load: Load,
+    /// On the disk, in memory, and in memory again; each with a trial for each round.
+    sides: [Side; 3],
+}
+
+/// The trials of one side of a comparison.
+#[derive(Debug, Clone, Serialize)]
+struct Side {
+    name: &'static str,
+    trials: Vec<Trial>,
+    /// Figures over all trials.
+    figures: BTreeMap<&'static str, Spread>,
+}
+
+/// A figure over the rounds: its quartiles.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct Spread {
+    low: f64,
+    median: f64,
+    high: f64,
+}
+
+/// A server, and the directory of its data.
+struct Server {
+    disk: Disk,
+    level: Level,
+    serving: Serving,
+    _data: Scratch,
 }
 
 /// Runs the experiment.
 pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
-    let plan = Plan {
-        phase: Duration::from_secs_f64(PHASE_S * lab.size.min(1.0)).max(PHASE_MIN),
+    let phase = PHASE.mul_f64(lab.size.min(1.0)).max(PHASE_MIN);
+    let (no_slow_disk, no_memory_disk) = (no_slow_disk(lab), no_memory_disk());
+    let exists = |disk| match disk {
+        Disk::Own => true,
+        Disk::Memory => no_memory_disk.is_none(),
+        Disk::Slow => no_slow_disk.is_none(),
     };
-    let (no_slow_disk, no_memory_disk) = (no_slow_disk(), no_memory_disk());
-    let rounds = lab.rounds(ROUNDS);
-    let mut trials = Vec::new();
-    for round in 1..=rounds {
-        let (mut own, mut slow) = (LOAD, LOAD_SLOW);
-        for (disk, level) in TRIALS {
-            let no_tracer = disk.is_traced() && no_slow_disk.is_some();
-            if no_tracer || (disk.is_memory() && no_memory_disk.is_some()) {
-                continue;
+    let mut servers = Vec::new();
+    for disk in [Disk::Own, Disk::Memory, Disk::Slow] {
+        for level in [Level::Synced, Level::Accepted] {
+            if exists(disk) {
+                servers.push(Server::start(lab, disk, level)?);
             }
-            lab.check()?;
-            lab.say(&format!(
-                "fsync: round {round} of {rounds}, {}, level {}: three phases of {:.1} s, load in the second",
-                disk.name(),
-                level.name(),
-                plan.phase.as_secs_f64()
-            ));
-            let load = match disk {
-                Disk::Own | Disk::Memory => &mut own,
-                Disk::Slow | Disk::MemoryTraced => &mut slow,
-            };
-            let trial = Trial::serve(lab, plan, disk, level, *load)?;
-            // In the next trials the same is sent.
-            load.rate = Some(trial.load_per_second.max(1.0));
-            trials.push(trial);
         }
     }
-    if let Some(why) = &no_slow_disk {
-        lab.say(&format!("fsync: no slow disk: {why}"));
+    let comparisons = COMPARISONS.into_iter().filter(|&(disk, _)| exists(disk));
+    let mut comparisons: Vec<_> = comparisons.map(Comparison::new).collect();
+    let rounds = lab.rounds(ROUNDS);
+    let mut trials = 0;
+    for round in 1..=rounds {
+        lab.say(&format!(
+            "fsync: round {round} of {rounds}: {} comparisons, a load of {:.1} s in each of 3 trials",
+            comparisons.len(),
+            phase.as_secs_f64()
+        ));
+        // On this disk, the first comparison finds the rate of the load of the others.
+        let mut rate = None;
+        for comparison in &mut comparisons {
+            if comparison.disk == Disk::Own {
+                comparison.load.rate = rate;
+            }
+            let mut sides = [0, 1, 2];
+            if round % 2 == 0 && rate.is_some() {
+                sides.reverse();
+            }
+            for side in sides {
+                let disk = [comparison.disk, Disk::Memory, Disk::Memory][side];
+                let mut servers = servers.iter();
+                let server = servers.find(|s| s.disk == disk && s.level == comparison.level);
+                let Some(server) = server else { continue };
+                lab.check()?;
+                trials += 1;
+                let load = comparison.load;
+                let trial = Trial::of(lab, &server.serving, phase, load, trials)?;
+                if load.rate.is_none() {
+                    rate = Some(trial.load_per_second.max(1.0));
+                    comparison.load.rate = rate;
+                }
+                comparison.sides[side].trials.push(trial);
+            }
+        }
     }
-    if let Some(why) = &no_memory_disk {
-        lab.say(&format!("fsync: no log in memory: {why}"));
+    for server in servers {
+        server.serving.stop()?;
+    }
+    for side in comparisons.iter_mut().flat_map(|c| &mut c.sides) {
+        side.figures = figures(&side.trials);
     }
     let report = FsyncReport {
-        plan,
-        trials,
+        rounds,
+        phase_ms: phase.as_millis(),
+        comparisons,
         no_slow_disk,
         no_memory_disk,
     };
     Ok(report.section())
 }
 
-impl Disk {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Own => "this disk",
-            Self::Memory => "no disk",
-            Self::Slow => "a disk 15 ms slower",
-            Self::MemoryTraced => "no disk, traced",
-        }
+impl Server {
+    fn start(lab: &Lab<'_>, disk: Disk, level: Level) -> Result<Self, BenchError> {
+        let name = format!("{disk:?}-{}", level.name());
+        let data = match disk {
+            Disk::Memory => lab.scratch_in_memory(&name)?,
+            Disk::Own | Disk::Slow => lab.scratch(&name)?,
+        };
+        let serving = Serving::start(lab, data.path(), level, disk, &trial::SYNC_EVERY)?;
+        trial::create_streams(&serving, LOAD_SLOW.publishers)?;
+        Ok(Self {
+            disk,
+            level,
+            serving,
+            _data: data,
+        })
     }
 }
 
-impl Trial {
-    fn name(&self) -> String {
-        format!("{}, level {}", self.disk.name(), self.level.name())
+impl Comparison {
+    fn new((disk, level): (Disk, Level)) -> Self {
+        let (load, name) = match disk {
+            Disk::Slow => (LOAD_SLOW, "a disk 15 ms slower"),
+            Disk::Own | Disk::Memory => (LOAD, "this disk"),
+        };
+        let side = |name| Side {
+            name,
+            trials: Vec::new(),
+            figures: BTreeMap::new(),
+        };
+        Self {
+            disk,
+            level,
+            load,
+            sides: [name, "no disk", "no disk, again"].map(side),
+        }
     }
 }
 
 impl FsyncReport {
-    /// The trials of one kind, in their order.
-    fn trials(&self, disk: Disk, level: Level) -> impl Iterator<Item = &Trial> {
-        let trials = self.trials.iter();
-        trials.filter(move |trial| trial.disk == disk && trial.level == level)
-    }
-
-    /// Of these trials the one that is shown: the middle one by the p99 of its pings during the load.
-    fn trial(&self, disk: Disk, level: Level) -> Option<&Trial> {
-        middle_by(self.trials(disk, level), |trial| trial.during().ping.p99_us)
-    }
-
-    /// Those that are shown.
-    fn shown(&self) -> Vec<&Trial> {
-        let kinds = TRIALS.iter();
-        kinds
-            .filter_map(|&(disk, level)| self.trial(disk, level))
-            .collect()
-    }
-
-    /// The middle one of a figure of all trials of one kind.
-    fn middle(&self, disk: Disk, level: Level, figure: fn(&Trial) -> f64) -> Option<f64> {
-        middle_by(self.trials(disk, level).map(figure), |figure| *figure)
-    }
-
     fn section(&self) -> Section {
-        let mut tables = vec![self.beside_the_report()];
-        tables.extend(self.shown().into_iter().map(of_trial));
-        tables.push(self.of_batches());
-        Section {
-            name: "fsync",
-            title: "pings and deliveries while the log syncs".into(),
-            story: format!(
-                "The report: one node appends and syncs in a loop, another one pings it; the pings waited for the disk. Now: pings of a server over a kept connection, and live deliveries from append to event, before, during and after a load. At level synced the load keeps the log syncing without pause; at level accepted the same load waits for no sync. Each trial is repeated with the log in memory, and all trials with each fdatasync 15 ms longer. The load: {} publishers as fast as they are acknowledged, or, on the slow disk, {} records a second.",
-                LOAD.publishers,
-                count(LOAD_SLOW.rate.unwrap_or(0.0) as u64)
-            ),
-            in_short: self.in_short(),
-            tables,
-            targets: self.targets(),
-            notes: self.notes(),
-            plot: Some(plot::draw(&self.panels())),
-            figures: figures(self),
-        }
-    }
-
-    fn in_short(&self) -> Vec<[String; 3]> {
-        let slow = self.trial(Disk::Slow, Level::Synced);
-        let ping = slow.map_or(NONE.to_owned(), |trial| {
-            format!("p50, p99: {}", pair(&trial.during().ping))
-        });
-        vec![[
-            "a ping while the log syncs, 15 ms for each".into(),
-            "110 to 410 ms".into(),
-            ping,
-        ]]
-    }
-
-    fn beside_the_report(&self) -> Table {
-        let mut table = Table::new(
-            "A ping, p50 and p99 (15 ms for each fsync)",
-            ["", REPORTS, NOW],
-        );
-        let slow = self.trial(Disk::Slow, Level::Synced);
-        let figure = |phase: fn(&Trial) -> &Phase| {
-            slow.map_or(NONE.to_owned(), |trial| pair(&phase(trial).ping))
-        };
-        table.row("before", ["0.14 ms", &figure(Trial::before)]);
-        table.row("while syncing", ["110 to 410 ms", &figure(Trial::during)]);
-        table
-    }
-
-    fn of_batches(&self) -> Table {
-        let mut columns = vec!["during the load".to_owned()];
-        let shown = self.shown();
-        columns.extend(shown.iter().map(|trial| trial.name()));
-        let columns: Vec<_> = columns.iter().map(String::as_str).collect();
-        let mut table = Table::new("The log, from /metrics", columns);
-        let mut row = |name: &str, figure: fn(&Phase) -> String| {
-            let cells: Vec<_> = shown.iter().map(|t| figure(t.during())).collect();
-            table.row(name, cells);
-        };
-        row("records", |phase| per_second(phase.records_per_second));
-        row("records per batch", |phase| {
-            phase
-                .records_per_batch
-                .map_or(NONE.to_owned(), |n| format!("{n:.1}"))
-        });
-        row("fdatasyncs", |phase| per_second(phase.syncs_per_second));
-        row("each takes, on average", |phase| {
-            phase.sync_us.map_or(NONE.to_owned(), micros)
-        });
-        row("share of time in fdatasync", |phase| {
-            format!("{:.0} %", phase.syncing_percent)
-        });
-        table
-    }
-
-    fn targets(&self) -> Vec<Goal> {
-        let mut targets = Vec::new();
-        for (disk, without) in [(Disk::Own, Disk::Memory), (Disk::Slow, Disk::MemoryTraced)] {
-            let mut beside = |what: &str, level, us| {
-                let with = self.middle(disk, level, us);
-                let Some((with, without)) = with.zip(self.middle(without, level, us)) else {
-                    return;
-                };
-                let disk = disk.name();
-                let what =
-                    format!("{disk}: {what} while syncing, against the same load without a disk");
-                targets.push(within(what, with, without));
-            };
-            beside("ping p99", Level::Synced, |trial| {
-                trial.during().ping.p99_us
-            });
-            beside("delivery p99 at accepted", Level::Accepted, |trial| {
-                trial.during().delivery.p99_us
-            });
-        }
-        let batch = |disk| {
-            let trial = self.trial(disk, Level::Synced)?;
-            trial.during().records_per_batch
-        };
-        if let Some((slow, own)) = batch(Disk::Slow).zip(batch(Disk::Own)) {
-            targets.push(Goal::speed(
-                "batches grow when syncs are slow",
-                "larger than on this disk",
-                format!("{slow:.1} records, {own:.1} on this disk"),
-                slow > own,
-            ));
-        }
-        let lost: u64 = self
-            .trials
-            .iter()
+        let trials = self.comparisons.iter().flat_map(|c| &c.sides);
+        let lost = trials
+            .flat_map(|side| &side.trials)
             .map(|trial| trial.published.abs_diff(trial.delivered))
-            .sum();
-        targets.push(Goal::none(
-            "acknowledged records that were not delivered, or twice",
-            lost,
-        ));
-        targets
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let mut notes = vec![
-            "Each trial is repeated in several rounds, all kinds in turn. A table shows the median trial of its kind by the p99 of its pings during the load; targets compare the medians of the p99. A single p99 shows what the scheduler did in those seconds."
-                .to_owned(),
-            "At level synced a delivery includes the fdatasync that makes its record durable, and the rest of a sync in progress. At level accepted it does not wait for the disk; the log syncs every few milliseconds (--sync-every 1ms)."
-                .to_owned(),
-            "A ping that is sent late because the previous one was late counts from its due time. Probes, load and server share the machine's cores: the cost of the load itself shows with and without a disk. The load's threads run at nice 19."
-                .to_owned(),
-            "strace slows the disk: it stops only fdatasync, but the kernel checks all other system calls of the server, too; therefore one trial has the tracer and no disk. On the slow disk all replies of a sync come at the same moment, and a ping in that moment waits for them."
-                .to_owned(),
-        ];
-        if let Some(why) = &self.no_slow_disk {
-            notes.push(format!("There was no slow disk: {why}."));
-        }
-        if let Some(why) = &self.no_memory_disk {
-            notes.push(format!("There was no log in memory: {why}."));
-        }
-        notes
-    }
-
-    /// For each disk, pings and deliveries.
-    fn panels(&self) -> Vec<Panel> {
-        let disks = [Disk::Own, Disk::Slow].into_iter();
-        disks
-            .filter(|&disk| self.trial(disk, Level::Synced).is_some())
-            .flat_map(|disk| {
-                [
-                    self.panel(disk, "pings", Trial::pings),
-                    self.panel(disk, "deliveries", Trial::deliveries),
-                ]
-            })
-            .collect()
-    }
-
-    fn panel(&self, disk: Disk, what: &str, of: fn(&Trial) -> &[Reading]) -> Panel {
-        let mut curves = Vec::new();
-        for (level, colour) in [(Level::Synced, 1), (Level::Accepted, 0)] {
-            let Some(trial) = self.trial(disk, level) else {
-                continue;
-            };
-            let mut curve = |percentile: &str, value: fn(&Percentiles) -> f64| {
-                curves.push(Curve {
-                    name: format!("{} {percentile}", level.name()),
-                    colour,
-                    faint: percentile == "p50",
-                    points: self.over_time(of(trial), value),
-                });
-            };
-            curve("p99", |p| p.p99_us);
-            curve("p50", |p| p.p50_us);
-        }
-        let second = plan_ns(self.plan) as f64 / 1e9;
-        Panel {
-            title: format!("{}: {what} over time (logarithmic)", disk.name()),
-            x: Axis {
-                scale: Scale::FromZero,
-                label: |seconds, _| format!("{seconds:.1} s"),
-            },
-            y: Axis {
-                scale: Scale::Logarithmic,
-                label: |us, _| micros(us),
-            },
-            curves,
-            marks: ["before", "during the load", "after"]
-                .iter()
-                .enumerate()
-                .map(|(n, &name)| (n as f64 * second, name.to_owned()))
-                .collect(),
-        }
-    }
-
-    /// A percentile of each stretch of time.
-    fn over_time(&self, readings: &[Reading], value: fn(&Percentiles) -> f64) -> Vec<(f64, f64)> {
-        let stretch_ns = (plan_ns(self.plan) / STRETCHES).max(1);
-        let mut stretches: Vec<Latencies> = Vec::new();
-        for reading in readings {
-            let at = (reading.at_ns / stretch_ns).min(3 * STRETCHES) as usize;
-            if stretches.len() <= at {
-                stretches.resize_with(at + 1, Latencies::new);
-            }
-            stretches[at].record(reading.took_ns);
-        }
-        let point = |(n, latencies): (usize, &Latencies)| {
-            let middle_ns = (n as u64 * stretch_ns + stretch_ns / 2) as f64;
-            Some((middle_ns / 1e9, value(&latencies.percentiles()?)))
+            .sum::<u64>();
+        let derived = context! {
+            lost => lost,
+            publishers => LOAD.publishers,
+            slow_rate => LOAD_SLOW.rate,
+            slower_us => SLOWER_US,
+            more_us_max => MORE_US_MAX,
+            ratio_max => RATIO_MAX,
+            probes => Serde(PROBES),
         };
-        stretches.iter().enumerate().filter_map(point).collect()
+        let plot = plot::draw(&self.panels());
+        Section::from_template("fsync", self, derived, Some(plot))
+    }
+
+    /// The p99 of each round, with a panel for each comparison.
+    fn panels(&self) -> Vec<Panel> {
+        let panel = |comparison: &Comparison| {
+            let (what, p99) = PROBES[usize::from(comparison.level == Level::Accepted)];
+            let figure = FIGURES.iter().find(|(name, _)| *name == p99);
+            let (_, figure) = figure.expect("the probes name figures");
+            let curve = |(n, side): (usize, &Side)| Curve {
+                name: side.name.to_owned(),
+                colour: 1 - n.min(1),
+                faint: n == 2,
+                points: (1..)
+                    .zip(&side.trials)
+                    .map(|(round, trial)| (f64::from(round), figure(trial)))
+                    .collect(),
+            };
+            Panel {
+                title: format!(
+                    "{}, level {}: p99 of {what} in each round (logarithmic)",
+                    comparison.sides[0].name,
+                    comparison.level.name()
+                ),
+                x: Axis {
+                    scale: Scale::FromZero,
+                    label: |round, _| format!("{round:.0}"),
+                },
+                y: Axis {
+                    scale: Scale::Logarithmic,
+                    label: |us, _| micros(us),
+                },
+                curves: comparison.sides.iter().enumerate().map(curve).collect(),
+                marks: Vec::new(),
+            }
+        };
+        self.comparisons.iter().map(panel).collect()
     }
 }
 
-fn of_trial(trial: &Trial) -> Table {
-    let title = format!(
-        "{}: a load of {}, {}",
-        trial.name(),
-        per_second(trial.load_per_second),
-        match trial.load.rate {
-            None => "as fast as it was acknowledged",
-            Some(_) => "at a steady pace",
-        }
-    );
-    let mut table = Table::new(&title, ["", "before", "during", "after", "during / before"]);
-    let mut row = |name: &str, value: fn(&Phase) -> f64| {
-        let [before, during, after] = [0, 1, 2].map(|n: usize| value(&trial.phases[n]));
-        table.row(
-            name,
-            [
-                micros(before),
-                micros(during),
-                micros(after),
-                format!("{:.2}", during / before),
-            ],
-        );
+fn figures(trials: &[Trial]) -> BTreeMap<&'static str, Spread> {
+    let spread = |&(name, figure): &(_, Figure)| {
+        Some((name, Spread::of(trials.iter().map(figure).collect())?))
     };
-    row("ping p50", |phase| phase.ping.p50_us);
-    row("ping p99", |phase| phase.ping.p99_us);
-    row("delivery p50", |phase| phase.delivery.p50_us);
-    row("delivery p99", |phase| phase.delivery.p99_us);
-    table
+    FIGURES.iter().filter_map(spread).collect()
 }
 
-/// A latency that may not be longer than another one by more than a fifth, or 50 µs.
-fn within(what: String, us: f64, than_us: f64) -> Goal {
-    let ratio = us / than_us;
-    Goal::speed(
-        what,
-        "at most 1.2 times or 50 µs more",
-        format!("{ratio:.2} times ({} to {})", micros(us), micros(than_us)),
-        ratio <= RATIO_MAX || us - than_us <= MORE_US_MAX,
-    )
+impl Spread {
+    /// `None` of no values. The greater one where two are in the middle.
+    fn of(mut values: Vec<f64>) -> Option<Self> {
+        values.sort_by(f64::total_cmp);
+        let at = |part: usize| values.get(values.len() * part / 4).copied();
+        Some(Self {
+            low: at(1)?,
+            median: at(2)?,
+            high: at(3)?,
+        })
+    }
 }
 
-fn pair(p: &Percentiles) -> String {
-    format!("{}, {}", micros(p.p50_us), micros(p.p99_us))
-}
+/// A figure of a trial.
+type Figure = fn(&Trial) -> f64;
 
-/// So often each trial is made.
-const ROUNDS: u32 = 5;
+/// The figures of a side, in microseconds unless their names say otherwise.
+const FIGURES: [(&str, Figure); 20] = [
+    ("quiet_ping_p50", |t| t.before.ping.all.p50_us),
+    ("quiet_ping_p99", |t| t.before.ping.all.p99_us),
+    ("ping_p50", |t| t.during.ping.all.p50_us),
+    ("ping_p99", |t| t.during.ping.all.p99_us),
+    ("ping_on_processor_p99", |t| {
+        t.during.ping.on_processor.p99_us
+    }),
+    ("ping_wait", |t| t.during.ping.slow.wait_us),
+    ("ping_run", |t| t.during.ping.slow.run_us),
+    ("ping_rest", |t| t.during.ping.slow.rest_us),
+    ("delivery_p50", |t| t.during.delivery.all.p50_us),
+    ("delivery_p99", |t| t.during.delivery.all.p99_us),
+    ("delivery_on_processor_p99", |t| {
+        t.during.delivery.on_processor.p99_us
+    }),
+    ("delivery_wait", |t| t.during.delivery.slow.wait_us),
+    ("delivery_run", |t| t.during.delivery.slow.run_us),
+    ("delivery_rest", |t| t.during.delivery.slow.rest_us),
+    ("shards_run_percent", |t| t.during.shards.run_percent),
+    ("shards_wait_percent", |t| t.during.shards.wait_percent),
+    ("sequencer_run_percent", |t| t.during.sequencer.run_percent),
+    ("sequencer_wait_percent", |t| {
+        t.during.sequencer.wait_percent
+    }),
+    ("records_per_second", |t| t.during.records_per_second),
+    ("records_per_batch", |t| {
+        t.during.records_per_batch.unwrap_or(0.0)
+    }),
+];
 
-/// How long each phase is at the report's size, and at least.
-const PHASE_S: f64 = 2.0;
-const PHASE_MIN: Duration = Duration::from_millis(200);
+/// The probe that each level is judged by, and its figure.
+const PROBES: [(&str, &str); 2] = [("pings", "ping_p99"), ("deliveries", "delivery_p99")];
+
+/// In their order.
+const COMPARISONS: [(Disk, Level); 4] = [
+    (Disk::Own, Level::Synced),
+    (Disk::Own, Level::Accepted),
+    (Disk::Slow, Level::Synced),
+    (Disk::Slow, Level::Accepted),
+];
 
 /// The load on this disk: as few publishers as keep the log syncing without pause, each as fast as it is acknowledged. More
 /// would only keep the processors busy.
@@ -397,31 +320,22 @@ const LOAD: Load = Load {
 };
 
 /// The load on the slow disk: a steady rate, above the 65 syncs a second that there can be, so that the log has always
-/// something to sync, and no higher, because all that a sync makes durable is answered in one moment. Publishers that wait
-/// for each sync together would all be served, and ask again, in that moment.
+/// something to sync.
 const LOAD_SLOW: Load = Load {
     publishers: 32,
     rate: Some(200.0),
 };
 
-/// In their order. Each load's rate is set by its first trial.
-const TRIALS: [(Disk, Level); 8] = [
-    (Disk::Own, Level::Synced),
-    (Disk::Memory, Level::Synced),
-    (Disk::Own, Level::Accepted),
-    (Disk::Memory, Level::Accepted),
-    (Disk::Slow, Level::Synced),
-    (Disk::MemoryTraced, Level::Synced),
-    (Disk::Slow, Level::Accepted),
-    (Disk::MemoryTraced, Level::Accepted),
-];
+/// Trials of each side.
+const ROUNDS: u32 = 16;
+
+/// How long the load of a trial is measured at the report's size, and at least.
+const PHASE: Duration = Duration::from_millis(600);
+const PHASE_MIN: Duration = Duration::from_millis(200);
 
 /// The allowed growth of a latency.
 const RATIO_MAX: f64 = 1.2;
 const MORE_US_MAX: f64 = 50.0;
-
-/// Points of a curve in each phase.
-const STRETCHES: u64 = 20;
 
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,8 @@
-//! Latencies at the network: pings, and live deliveries to one subscriber.
+//! Latencies at the network: pings, and live deliveries to one subscriber, each with the times of the threads on its way.
 //!
 //! The publishers of what is delivered take turns, so that the pace holds although each waits for its acknowledgement, on a
 //! slow disk too: else a stall would hold up its own measurement.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -11,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use crate::load::wire::sse::{Event, EventData};
 
+use super::run_queue::{Threads, Times};
 use crate::BenchError;
 use crate::client::{HttpClient, Subscription};
+use crate::experiment::serving::Serving;
 
 /// How long something took, and when it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,9 @@ pub(super) struct Reading {
     pub(super) at_ns: u64,
     /// How long, in nanoseconds.
     pub(super) took_ns: u64,
+    /// What the threads on its way did meanwhile. For a ping these are the shard of its connection and the client; for a
+    /// delivery all shards, the sequencer and the subscriber.
+    pub(super) threads: Times,
 }
 
 /// The readings of all probes.
@@ -51,6 +55,9 @@ struct Shared {
     /// When the ping and the delivery began that ended last, in the time of the readings.
     last_ping_ns: AtomicU64,
     last_delivery_ns: AtomicU64,
+    /// The server's process and the path of the stream.
+    pid: u32,
+    path: String,
 }
 
 impl Shared {
@@ -64,18 +71,22 @@ impl Shared {
 }
 
 impl Probes {
-    /// Makes the probes' stream and starts them.
-    pub(super) fn start(server: SocketAddr) -> Result<Self, BenchError> {
+    /// Makes the stream of these probes, named by `number`, and starts them.
+    pub(super) fn start(server: &Serving, number: usize) -> Result<Self, BenchError> {
+        let (pid, server) = (server.pid(), server.address());
+        let path = format!("/v1/stream/probe-{number}");
         let mut client = HttpClient::connect(server)?;
-        client.succeed("PUT", PATH, b"")?;
+        client.succeed("PUT", &path, b"")?;
         let shared = Arc::new(Shared {
             begun: Instant::now(),
             stop: AtomicBool::new(false),
             expected: AtomicU64::new(u64::MAX),
             last_ping_ns: AtomicU64::new(0),
             last_delivery_ns: AtomicU64::new(0),
+            pid,
+            path,
         });
-        let live = format!("{PATH}?offset=-1&live=sse");
+        let live = format!("{}?offset=-1&live=sse", shared.path);
         let events = HttpClient::connect(server)?.subscribe(&live)?;
         let publishers = (0..PUBLISHERS)
             .map(|turn| {
@@ -148,32 +159,62 @@ fn joined<R>(
 
 /// Asks for the tail at a steady pace.
 fn ping(mut client: HttpClient, shared: &Shared) -> Result<Vec<Reading>, BenchError> {
+    let mut ask = || client.succeed("HEAD", &shared.path, b"").map(drop);
+    let shard =
+        Threads::named(shared.pid, SHARDS)?.busiest(|| (0..TRIES).try_for_each(|_| ask()))?;
+    let own = Threads::this_one()?;
+    let times = || {
+        let mut times = shard.times();
+        times += own.times();
+        times
+    };
     let mut readings = Vec::new();
     let mut pace = Pace::new(shared.now_ns(), PING_EVERY);
+    let mut before = times();
     while !shared.is_stopped() {
-        let at_ns = pace.next(shared);
-        client.succeed("HEAD", PATH, b"")?;
+        let late_since_ns = pace.wait(shared);
+        // The threads of a late one are those that delayed the one before.
+        if late_since_ns.is_none() {
+            before = times();
+        }
+        let at_ns = late_since_ns.unwrap_or_else(|| shared.now_ns());
+        ask()?;
         readings.push(Reading {
             at_ns,
             took_ns: shared.now_ns() - at_ns,
+            threads: times() - before,
         });
         shared.last_ping_ns.store(at_ns, Ordering::Relaxed);
     }
     Ok(readings)
 }
 
-/// Publishes the time at a steady pace. `turn` says which of the publishers it is: each takes its turn.
+/// Publishes at a steady pace: the time, and the times of the server's threads. `turn` says which of the publishers it is: each
+/// takes its turn.
 fn publish(mut client: HttpClient, turn: u32, shared: &Shared) -> Result<u64, BenchError> {
+    let threads = Threads::on_path(shared)?;
     let mut published = 0;
     let first_ns = shared.now_ns() + (PUBLISH_EVERY * turn).as_nanos() as u64;
     let mut pace = Pace::new(first_ns, PUBLISH_EVERY * PUBLISHERS);
     loop {
-        let at_ns = pace.next(shared);
+        let late_since_ns = pace.wait(shared);
         if shared.is_stopped() {
             return Ok(published);
         }
-        client.succeed("POST", PATH, format!("{at_ns:020}\n").as_bytes())?;
+        let Times { run_ns, wait_ns } = threads.times();
+        let at_ns = late_since_ns.unwrap_or_else(|| shared.now_ns());
+        let record = format!("{at_ns:020} {run_ns:020} {wait_ns:020}\n");
+        client.succeed("POST", &shared.path, record.as_bytes())?;
         published += 1;
+    }
+}
+
+impl Threads {
+    /// The server's threads on the way of a delivery.
+    fn on_path(shared: &Shared) -> Result<Self, BenchError> {
+        let mut threads = Self::named(shared.pid, SHARDS)?;
+        threads.extend(Self::named(shared.pid, SEQUENCER)?);
+        Ok(threads)
     }
 }
 
@@ -191,23 +232,25 @@ impl Pace {
         }
     }
 
-    /// The time from which the next one counts. What is late because the one before it was counts from when it was due, so
-    /// that a stall is not one long reading but as many as it has held up; what this thread's own sleep has made late
-    /// counts from when it is really sent.
-    fn next(&mut self, shared: &Shared) -> u64 {
+    /// Waits until the next one is due. One that is late already, because the one before took so long, counts from the time
+    /// that is returned, so that a stall is not one long reading but as many as it has held up; what this thread's own sleep
+    /// has made late counts from when it is really sent.
+    fn wait(&mut self, shared: &Shared) -> Option<u64> {
         let due_ns = self.due_ns;
         self.due_ns += self.every_ns;
         let now_ns = shared.now_ns();
         if now_ns >= due_ns {
-            return due_ns;
+            return Some(due_ns);
         }
         std::thread::sleep(Duration::from_nanos(due_ns - now_ns));
-        shared.now_ns()
+        None
     }
 }
 
 /// Notes every delivery until all that was published is here, or nothing more comes.
 fn follow(mut events: Subscription, shared: &Shared) -> Result<Vec<Reading>, BenchError> {
+    let (server, own) = (Threads::on_path(shared)?, Threads::this_one()?);
+    let mut own_before = own.times();
     let mut readings = Vec::new();
     let mut quiet_since = Instant::now();
     loop {
@@ -216,31 +259,41 @@ fn follow(mut events: Subscription, shared: &Shared) -> Result<Vec<Reading>, Ben
         if readings.len() as u64 >= expected || given_up {
             return Ok(readings);
         }
+        let mut arrived = Vec::new();
         let any = events.events(LOOK, |event, now| {
             let now_ns = (now - shared.begun).as_nanos() as u64;
-            times(event, |at_ns| {
-                readings.push(Reading {
-                    at_ns,
-                    took_ns: now_ns.saturating_sub(at_ns),
-                });
-                shared.last_delivery_ns.store(at_ns, Ordering::Relaxed);
-            });
+            records(event, |record| arrived.push((record, now_ns)));
         })?;
+        let (server_now, own_now) = (server.times(), own.times());
+        for ((at_ns, before), now_ns) in arrived {
+            let mut threads = server_now - before;
+            threads += own_now - own_before;
+            readings.push(Reading {
+                at_ns,
+                took_ns: now_ns.saturating_sub(at_ns),
+                threads,
+            });
+            shared.last_delivery_ns.store(at_ns, Ordering::Relaxed);
+        }
+        own_before = own_now;
         if any {
             quiet_since = Instant::now();
         }
     }
 }
 
-/// The times that an event carries: one for each record, each on a line of its own.
-fn times(event: Event<'_>, mut each: impl FnMut(u64)) {
+/// The records that an event carries, each on a line of its own.
+fn records(event: Event<'_>, mut each: impl FnMut((u64, Times))) {
     if event.kind != b"data" {
         return;
     }
     let mut line = |line: &[u8]| {
-        let text = std::str::from_utf8(line).ok();
-        if let Some(at_ns) = text.and_then(|text| text.parse().ok()) {
-            each(at_ns);
+        let text = std::str::from_utf8(line).unwrap_or_default();
+        let mut numbers = text.split(' ').map(str::parse);
+        if let (Some(Ok(at_ns)), Some(Ok(run_ns)), Some(Ok(wait_ns))) =
+            (numbers.next(), numbers.next(), numbers.next())
+        {
+            each((at_ns, Times { run_ns, wait_ns }));
         }
     };
     match event.data {
@@ -250,11 +303,15 @@ fn times(event: Event<'_>, mut each: impl FnMut(u64)) {
     }
 }
 
-/// The probes' stream.
-const PATH: &str = "/v1/stream/probe";
+/// How the names of the server's threads begin.
+pub(super) const SHARDS: &str = "shard-";
+pub(super) const SEQUENCER: &str = "sequencer";
+
+/// Pings that show which shard has the connection.
+const TRIES: u32 = 50;
 
 /// The pace of pings, and of appends in all.
-const PING_EVERY: Duration = Duration::from_millis(2);
+const PING_EVERY: Duration = Duration::from_millis(1);
 const PUBLISH_EVERY: Duration = Duration::from_millis(5);
 
 /// Publishers that take turns: the turn of each comes every 80 ms, longer than an append takes on a slow disk.
@@ -272,18 +329,20 @@ mod tests {
     use crate::load::wire::sse::Splitter;
 
     #[test]
-    fn every_record_of_an_event_has_its_time() {
+    fn every_record_of_an_event_is_read() {
         let mut found = Vec::new();
         let mut splitter = Splitter::default();
-        let text = b"event: data\ndata:00000000000000000007\ndata:\n\n\
+        let text = b"event: data\ndata:0007 01 02\ndata:\n\n\
             event: control\ndata:{\"streamNextOffset\":\"1\"}\n\n\
-            event: data\ndata:00000000000000000008\ndata:00000000000000000009\ndata:\n\n";
+            event: data\ndata:0008 03 04\ndata:0009 05 06\ndata:\n\n";
         splitter
             .feed(text, |event| {
-                times(event, |at_ns| found.push(at_ns));
+                records(event, |(at_ns, threads)| {
+                    found.push((at_ns, threads.run_ns, threads.wait_ns));
+                });
                 Ok(())
             })
             .unwrap();
-        assert_eq!(found, [7, 8, 9]);
+        assert_eq!(found, [(7, 1, 2), (8, 3, 4), (9, 5, 6)]);
     }
 }

@@ -1,4 +1,4 @@
-//! One trial: a server, probes, and a load in the middle third of the time.
+//! One trial: probes of a server, before and during a load.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,18 +7,13 @@ use std::time::{Duration, Instant};
 use crate::load::{Latencies, Percentiles, SprayArgs, spray_counting};
 use serde::Serialize;
 
-use super::probe::{Probes, Reading, Readings};
+use super::probe::{Probes, Reading, Readings, SEQUENCER, SHARDS};
+use super::run_queue::{Threads, Times};
 use crate::BenchError;
+use crate::client::HttpClient;
 use crate::experiment::lab::Lab;
-use crate::experiment::serving::{Disk, Level, Serving, scrape, streams_url};
+use crate::experiment::serving::{Serving, scrape, streams_url};
 use crate::load::scrape::Scrape;
-
-/// The plan of a trial.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Plan {
-    /// How long each of the three phases lasts.
-    pub(super) phase: Duration,
-}
 
 /// The load of the second phase.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -32,38 +27,25 @@ pub(super) struct Load {
 /// The measurements of a trial.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Trial {
-    /// The server's disk.
-    pub(super) disk: Disk,
-    /// When the server acknowledges.
-    pub(super) level: Level,
-    /// The load of the second phase.
-    pub(super) load: Load,
     /// How many of the load's appends were acknowledged per second.
     pub(super) load_per_second: f64,
-    /// Before, during and after the load.
-    pub(super) phases: [Phase; 3],
+    pub(super) before: Phase,
+    pub(super) during: Phase,
     /// Appends of the probes' publisher.
     pub(super) published: u64,
     /// Those whose event arrived.
     pub(super) delivered: u64,
-    /// The readings, each in the time of the phases put end to end.
-    #[serde(skip)]
-    pub(super) pings: Vec<Reading>,
-    #[serde(skip)]
-    pub(super) deliveries: Vec<Reading>,
 }
 
 /// One phase of a trial.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Phase {
-    /// `before`, `during` or `after`.
-    pub(super) name: &'static str,
     /// How long it was, in seconds.
     pub(super) seconds: f64,
     /// From the writing of a HEAD to its answer.
-    pub(super) ping: Percentiles,
+    pub(super) ping: Latency,
     /// From the writing of an append to its event.
-    pub(super) delivery: Percentiles,
+    pub(super) delivery: Latency,
     /// Records that the server has committed per second.
     pub(super) records_per_second: f64,
     /// Records in a commit, on average.
@@ -72,113 +54,102 @@ pub(super) struct Phase {
     pub(super) syncs_per_second: f64,
     /// How long they took, on average.
     pub(super) sync_us: Option<f64>,
-    /// The share of the time in which the log was syncing, in percent.
+    /// The share of the time in which a batch waited for a sync, in percent.
     pub(super) syncing_percent: f64,
+    /// The time of all shards, and of the sequencer, on a processor and waiting for one, in percent of the phase.
+    pub(super) shards: Share,
+    pub(super) sequencer: Share,
+}
+
+/// A latency, and what the threads on its way did meanwhile.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Latency {
+    pub(super) all: Percentiles,
+    /// The same without the time in which these threads waited for a processor.
+    pub(super) on_processor: Percentiles,
+    /// The slowest hundredth.
+    pub(super) slow: Parts,
+}
+
+/// The parts of a latency: means, in microseconds.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(super) struct Parts {
+    /// The threads waited for a processor.
+    pub(super) wait_us: f64,
+    /// They ran.
+    pub(super) run_us: f64,
+    /// They slept: waited for a lock, the disk or the network.
+    pub(super) rest_us: f64,
+}
+
+/// Shares of a phase.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Share {
+    pub(super) run_percent: f64,
+    pub(super) wait_percent: f64,
 }
 
 /// When a phase was, and the server's figures at its ends.
 struct Slice {
-    name: &'static str,
     from_ns: u64,
     to_ns: u64,
-    first: Scrape,
-    last: Scrape,
+    first: Moment,
+    last: Moment,
+}
+
+struct Moment {
+    scrape: Scrape,
+    shards: Times,
+    sequencer: Times,
 }
 
 impl Trial {
-    /// Starts a server and makes a trial against it.
-    pub(super) fn serve(
+    /// Probes a server before and during a load. `number` names the trial's stream.
+    pub(super) fn of(
         lab: &Lab<'_>,
-        plan: Plan,
-        disk: Disk,
-        level: Level,
+        server: &Serving,
+        length: Duration,
         load: Load,
+        number: usize,
     ) -> Result<Self, BenchError> {
-        let data = match disk.is_memory() {
-            true => lab.scratch_in_memory("serve")?,
-            false => lab.scratch("serve")?,
-        };
-        let server = Serving::start(lab, data.path(), level, disk, &SYNC_EVERY)?;
-        let trial = Self::make(lab, plan, server.address(), (disk, level), load)?;
-        server.stop()?;
-        Ok(trial)
-    }
-
-    /// Makes a trial against a server that is there.
-    pub(super) fn make(
-        lab: &Lab<'_>,
-        plan: Plan,
-        server: SocketAddr,
-        (disk, level): (Disk, Level),
-        load: Load,
-    ) -> Result<Self, BenchError> {
-        let probes = Probes::start(server)?;
-        let phases = phases(lab, plan, server, &probes, load);
+        let probes = Probes::start(server, number)?;
+        let phases = phases(lab, length, server, &probes, load);
         // The probes end whether or not a phase has failed.
         let readings = probes.end();
-        let ((slices, load_per_second), readings) = (phases?, readings?);
-        let phase = |n: usize| slices[n].figures(&readings);
-        let joined = |readings: &[Reading]| -> Vec<Reading> {
-            let of_phase =
-                |(n, slice): (usize, &Slice)| slice.moved(readings, n as u64 * plan_ns(plan));
-            slices.iter().enumerate().flat_map(of_phase).collect()
-        };
+        let ((before, during, load_per_second), readings) = (phases?, readings?);
         Ok(Self {
-            disk,
-            level,
-            load,
             load_per_second,
-            phases: [phase(0)?, phase(1)?, phase(2)?],
+            before: before.figures(&readings)?,
+            during: during.figures(&readings)?,
             published: readings.published,
             delivered: readings.deliveries.len() as u64,
-            pings: joined(&readings.pings),
-            deliveries: joined(&readings.deliveries),
         })
-    }
-
-    pub(super) fn before(&self) -> &Phase {
-        &self.phases[0]
-    }
-
-    pub(super) fn during(&self) -> &Phase {
-        &self.phases[1]
-    }
-
-    pub(super) fn pings(&self) -> &[Reading] {
-        &self.pings
-    }
-
-    pub(super) fn deliveries(&self) -> &[Reading] {
-        &self.deliveries
     }
 }
 
-/// Quiet, load, quiet; and how many of the load's appends were acknowledged per second.
+/// Quiet and load, and how many of the load's appends were acknowledged per second.
 fn phases(
     lab: &Lab<'_>,
-    plan: Plan,
-    server: SocketAddr,
+    length: Duration,
+    server: &Serving,
     probes: &Probes,
     load: Load,
-) -> Result<([Slice; 3], f64), BenchError> {
-    lab.sleep(SETTLE.min(plan.phase))?;
-    let before = phase(lab, "before", plan, server, probes)?;
+) -> Result<(Slice, Slice, f64), BenchError> {
+    lab.sleep(SETTLE)?;
+    let before = phase(lab, length.mul_f64(QUIET), server, probes)?;
     let (stop, acknowledged) = (AtomicBool::new(false), AtomicU64::new(0));
-    let (during, load_per_second) = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let load = scope.spawn(|| {
             step_back();
-            spray_counting(&spray_args(server, load), &stop, &acknowledged)
+            spray_counting(&spray_args(server.address(), load), &stop, &acknowledged)
         });
         let during = wait_for_load(lab, &acknowledged, || load.is_finished())
             .and_then(|()| lab.sleep(SETTLE))
-            .and_then(|()| phase(lab, "during", plan, server, probes));
+            .and_then(|()| phase(lab, length, server, probes));
         stop.store(true, Ordering::Relaxed);
         let report = load.join().map_err(|_| BenchError::Thread("load"))??;
-        Ok::<_, BenchError>((during?, report.acknowledged_per_second))
-    })?;
-    lab.sleep(SETTLE.min(plan.phase))?;
-    let after = phase(lab, "after", plan, server, probes)?;
-    Ok(([before, during, after], load_per_second))
+        Ok((before, during?, report.acknowledged_per_second))
+    })
 }
 
 /// Waits for the first acknowledgement of the load. Its threads come after all others, so on a busy machine it takes them long
@@ -212,23 +183,21 @@ fn step_back() {
 
 fn phase(
     lab: &Lab<'_>,
-    name: &'static str,
-    plan: Plan,
-    server: SocketAddr,
+    length: Duration,
+    server: &Serving,
     probes: &Probes,
 ) -> Result<Slice, BenchError> {
-    let first = scrape(server)?;
+    let first = Moment::of(server)?;
     let from_ns = probes.now_ns();
-    lab.sleep(plan.phase)?;
+    lab.sleep(length)?;
     // On a busy machine a short phase may be over before anything has come back.
     let begun = Instant::now();
     while !probes.have_read_since(from_ns) && begun.elapsed() < PATIENCE {
         lab.sleep(LOOK)?;
     }
     let to_ns = probes.now_ns();
-    let last = scrape(server)?;
+    let last = Moment::of(server)?;
     Ok(Slice {
-        name,
         from_ns,
         to_ns,
         first,
@@ -236,9 +205,29 @@ fn phase(
     })
 }
 
+impl Moment {
+    fn of(server: &Serving) -> Result<Self, BenchError> {
+        let times = |prefix| Ok::<_, BenchError>(Threads::named(server.pid(), prefix)?.times());
+        Ok(Self {
+            scrape: scrape(server.address())?,
+            shards: times(SHARDS)?,
+            sequencer: times(SEQUENCER)?,
+        })
+    }
+}
+
 /// At level accepted the log syncs what it has written every few milliseconds, and on a slow disk without pause, so that
 /// there are syncs that no request may wait for.
-const SYNC_EVERY: [&str; 2] = ["--sync-every", "1ms"];
+pub(super) const SYNC_EVERY: [&str; 2] = ["--sync-every", "1ms"];
+
+/// Creates the load's streams, once for all trials.
+pub(super) fn create_streams(server: &Serving, streams: u32) -> Result<(), BenchError> {
+    let mut client = HttpClient::connect(server.address())?;
+    (0..streams).try_for_each(|number| {
+        let path = format!("/v1/stream/{LOAD_STREAMS}{number}");
+        client.succeed("PUT", &path, b"").map(drop)
+    })
+}
 
 /// Publishers beside the probes.
 fn spray_args(server: SocketAddr, load: Load) -> SprayArgs {
@@ -246,7 +235,9 @@ fn spray_args(server: SocketAddr, load: Load) -> SprayArgs {
         url: streams_url(server),
         producers: load.publishers,
         streams: load.publishers,
-        prefix: "load/".into(),
+        prefix: LOAD_STREAMS.into(),
+        content_type: "text/plain".into(),
+        no_create: true,
         rate: load.rate,
         size: LOAD_BYTES,
         // Its own progress would be noise here.
@@ -258,54 +249,69 @@ fn spray_args(server: SocketAddr, load: Load) -> SprayArgs {
 impl Slice {
     fn figures(&self, readings: &Readings) -> Result<Phase, BenchError> {
         let seconds = (self.to_ns - self.from_ns) as f64 / 1e9;
-        let grown = |name: &str| self.last.since(&self.first, name);
+        let (first, last) = (&self.first.scrape, &self.last.scrape);
+        let grown = |name: &str| last.since(first, name);
+        let share = |times: Times| Share {
+            run_percent: times.run_ns as f64 / 1e7 / seconds,
+            wait_percent: times.wait_ns as f64 / 1e7 / seconds,
+        };
         Ok(Phase {
-            name: self.name,
             seconds,
-            ping: self.percentiles(&readings.pings)?,
-            delivery: self.percentiles(&readings.deliveries)?,
+            ping: self.latency(&readings.pings)?,
+            delivery: self.latency(&readings.deliveries)?,
             records_per_second: grown("encke_records_total") / seconds,
-            records_per_batch: self.last.mean_since(&self.first, "encke_batch_records"),
+            records_per_batch: last.mean_since(first, "encke_batch_records"),
             syncs_per_second: grown("encke_fdatasync_seconds_count") / seconds,
-            sync_us: self
-                .last
-                .mean_since(&self.first, "encke_fdatasync_seconds")
+            sync_us: last
+                .mean_since(first, "encke_fdatasync_seconds")
                 .map(|seconds| seconds * 1e6),
             syncing_percent: grown("encke_fdatasync_seconds_sum") / seconds * 100.0,
+            shards: share(self.last.shards - self.first.shards),
+            sequencer: share(self.last.sequencer - self.first.sequencer),
         })
     }
 
-    fn percentiles(&self, readings: &[Reading]) -> Result<Percentiles, BenchError> {
-        let mut latencies = Latencies::new();
-        for reading in self.of(readings) {
-            latencies.record(reading.took_ns);
-        }
-        latencies.percentiles().ok_or_else(|| {
-            BenchError::Server(format!("answered nothing in the phase {:?}", self.name))
-        })
-    }
-
-    /// The phase's readings, as if it had begun at `start_ns`.
-    fn moved(&self, readings: &[Reading], start_ns: u64) -> Vec<Reading> {
-        let moved = |reading: &Reading| Reading {
-            at_ns: reading.at_ns - self.from_ns + start_ns,
-            ..*reading
-        };
-        self.of(readings).map(moved).collect()
-    }
-
-    /// The readings that began in this phase.
-    fn of<'a>(&self, readings: &'a [Reading]) -> impl Iterator<Item = &'a Reading> + use<'a> {
+    /// The latency of those that began in this phase.
+    fn latency(&self, readings: &[Reading]) -> Result<Latency, BenchError> {
         let span = self.from_ns..self.to_ns;
-        readings
-            .iter()
-            .filter(move |reading| span.contains(&reading.at_ns))
+        let readings = readings.iter().filter(|r| span.contains(&r.at_ns));
+        Latency::of(readings.copied().collect())
+            .ok_or_else(|| BenchError::Server("answered nothing in a phase".into()))
     }
 }
 
-/// A phase in nanoseconds.
-pub(super) fn plan_ns(plan: Plan) -> u64 {
-    plan.phase.as_nanos() as u64
+impl Latency {
+    /// `None` without readings.
+    pub(super) fn of(mut readings: Vec<Reading>) -> Option<Self> {
+        let (mut all, mut on_processor) = (Latencies::new(), Latencies::new());
+        for reading in &readings {
+            all.record(reading.took_ns);
+            on_processor.record(reading.took_ns.saturating_sub(reading.threads.wait_ns));
+        }
+        readings.sort_by_key(|reading| std::cmp::Reverse(reading.took_ns));
+        readings.truncate(readings.len().div_ceil(100));
+        Some(Self {
+            all: all.percentiles()?,
+            on_processor: on_processor.percentiles()?,
+            slow: Parts::mean(&readings),
+        })
+    }
+}
+
+impl Parts {
+    fn mean(readings: &[Reading]) -> Self {
+        let mut mean = Self::default();
+        let us = |ns: u64| ns as f64 / 1e3 / readings.len() as f64;
+        for reading in readings {
+            // A wait can have begun before the reading did.
+            let wait_ns = reading.threads.wait_ns.min(reading.took_ns);
+            let run_ns = reading.threads.run_ns.min(reading.took_ns - wait_ns);
+            mean.wait_us += us(wait_ns);
+            mean.run_us += us(run_ns);
+            mean.rest_us += us(reading.took_ns - wait_ns - run_ns);
+        }
+        mean
+    }
 }
 
 /// How long a phase without an answer goes on, and how often it is looked.
@@ -319,7 +325,13 @@ const LOAD_WAIT: Duration = Duration::from_secs(60);
 const NICE: i32 = 19;
 
 /// How long a change of the load is left to settle.
-const SETTLE: Duration = Duration::from_millis(500);
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// The length of the quiet phase, as a part of that of the load.
+const QUIET: f64 = 0.4;
+
+/// How the names of the load's streams begin.
+const LOAD_STREAMS: &str = "load/";
 
 /// Bytes of each of the load's records.
 const LOAD_BYTES: usize = 128;

@@ -1,0 +1,139 @@
+//! How long threads ran and how long they waited for a processor, from `/proc/PID/task/TID/schedstat`.
+//!
+//! The kernel adds a wait when the thread gets its processor, so the difference between two moments includes the whole of a
+//! wait that ended between them. The time that a halted virtual processor takes to resume is part of a wait.
+
+use std::fs::File;
+use std::ops::{AddAssign, Sub};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::BenchError;
+
+/// The times of some threads together, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Times {
+    /// On a processor.
+    pub(super) run_ns: u64,
+    /// Able to run, without a processor.
+    pub(super) wait_ns: u64,
+}
+
+/// Threads whose times are read. The files stay open, because they are read with each ping.
+#[derive(Debug)]
+pub(super) struct Threads {
+    files: Vec<File>,
+}
+
+impl Threads {
+    /// The thread that calls this.
+    pub(super) fn this_one() -> Result<Self, BenchError> {
+        let files = vec![open(Path::new("/proc/thread-self"))?];
+        Ok(Self { files })
+    }
+
+    /// The threads of a process whose names begin so.
+    pub(super) fn named(pid: u32, prefix: &str) -> Result<Self, BenchError> {
+        let tasks = Path::new("/proc").join(pid.to_string()).join("task");
+        let mut files = Vec::new();
+        for task in std::fs::read_dir(&tasks).map_err(BenchError::file("read", &tasks))? {
+            let task = task.map_err(BenchError::file("read", &tasks))?.path();
+            // A thread that has ended meanwhile has no name.
+            let name = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
+            if name.starts_with(prefix) {
+                files.push(open(&task)?);
+            }
+        }
+        Ok(Self { files })
+    }
+
+    /// Adds other threads.
+    pub(super) fn extend(&mut self, others: Self) {
+        self.files.extend(others.files);
+    }
+
+    /// Their times since they began, added up.
+    pub(super) fn times(&self) -> Times {
+        let mut times = Times::default();
+        for file in &self.files {
+            times += read(file).unwrap_or_default();
+        }
+        times
+    }
+
+    /// Only the thread that runs most in `work`.
+    pub(super) fn busiest<E>(mut self, work: impl FnOnce() -> Result<(), E>) -> Result<Self, E> {
+        let before: Vec<_> = self.files.iter().map(read).collect();
+        work()?;
+        let ran = |(file, before): (&File, &Option<Times>)| {
+            Some(read(file)?.run_ns - before.as_ref()?.run_ns)
+        };
+        let ran = self.files.iter().zip(&before).map(ran);
+        if let Some((most, _)) = ran.enumerate().max_by_key(|&(_, ran_ns)| ran_ns) {
+            self.files = vec![self.files.swap_remove(most)];
+        }
+        Ok(self)
+    }
+}
+
+fn open(task: &Path) -> Result<File, BenchError> {
+    let path = task.join("schedstat");
+    File::open(&path).map_err(BenchError::file("open", &path))
+}
+
+/// `None` once the thread has ended.
+fn read(file: &File) -> Option<Times> {
+    let mut block = [0; 64];
+    let length = file.read_at(&mut block, 0).ok()?;
+    let text = std::str::from_utf8(&block[..length]).ok()?;
+    let mut numbers = text.split_ascii_whitespace().map(str::parse);
+    Some(Times {
+        run_ns: numbers.next()?.ok()?,
+        wait_ns: numbers.next()?.ok()?,
+    })
+}
+
+impl AddAssign for Times {
+    fn add_assign(&mut self, other: Self) {
+        self.run_ns += other.run_ns;
+        self.wait_ns += other.wait_ns;
+    }
+}
+
+impl Sub for Times {
+    type Output = Self;
+
+    /// From an earlier moment to this one.
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            run_ns: self.run_ns.saturating_sub(earlier.run_ns),
+            wait_ns: self.wait_ns.saturating_sub(earlier.wait_ns),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spin() -> Result<(), BenchError> {
+        let this = Threads::this_one()?;
+        let begun = this.times().run_ns;
+        while this.times().run_ns == begun {}
+        Ok(())
+    }
+
+    #[test]
+    fn the_thread_that_works_is_found_among_all() {
+        let all = Threads::named(std::process::id(), "").unwrap();
+        assert!(!all.files.is_empty());
+        let before = all.times();
+        spin().unwrap();
+        assert!((all.times() - before).run_ns > 0);
+        let one = Threads::this_one().unwrap().busiest(spin).unwrap();
+        assert_eq!(one.files.len(), 1);
+        let none = Threads::named(std::process::id(), "no such thread").unwrap();
+        assert_eq!(none.times(), Times::default());
+        assert!(none.busiest(spin).unwrap().files.is_empty());
+    }
+}
