@@ -203,26 +203,16 @@ pub(crate) fn scrape(server: SocketAddr) -> Result<Scrape, BenchError> {
 pub(crate) fn no_slow_disk(lab: &Lab<'_>) -> Option<String> {
     let library = lab.folder().join(SLOW_DISK);
     let source = library.with_extension("c");
-    if let Err(error) = std::fs::write(&source, include_str!("slow_disk.c")) {
-        return Some(error.to_string());
-    }
-    let compiled = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O2", "-o"])
-        .arg(&library)
-        .arg(format!("-DSLOWER_US={SLOWER_US}"))
-        .arg(&source)
-        .output();
-    match compiled {
-        Ok(output) if output.status.success() => {}
-        Ok(output) => {
-            let errors = String::from_utf8_lossy(&output.stderr);
-            return Some(format!("cc fails: {}", errors.trim()));
-        }
-        Err(error) => {
-            return Some(format!(
-                "cc, which compiles the library that makes each fdatasync take 15 ms longer, does not start: {error}"
-            ));
-        }
+    let compiled = std::fs::write(&source, include_str!("slow_disk.c")).and_then(|()| {
+        Command::new("cc")
+            .args(["-shared", "-fPIC", "-O2", "-o"])
+            .arg(&library)
+            .arg(format!("-DSLOWER_US={SLOWER_US}"))
+            .arg(&source)
+            .status()
+    });
+    if !compiled.is_ok_and(|status| status.success()) {
+        return Some("cc, which compiles the library that slows fdatasync, failed".into());
     }
     // The dynamic linker lists what it loads and ends. A program that is linked statically runs without the library.
     let loaded = Command::new(&lab.program)
@@ -238,7 +228,7 @@ pub(crate) fn no_slow_disk(lab: &Lab<'_>) -> Option<String> {
 /// How much longer an fdatasync takes on a slow disk, in microseconds: the report's took 15 ms.
 pub(crate) const SLOWER_US: u32 = 15_000;
 
-/// The library that makes a disk slow, in the lab's folder, and the variable that has the dynamic linker load it.
+/// The library that makes a disk slow, in the lab's folder, and the variable that names the libraries to load.
 const SLOW_DISK: &str = "slow_disk.so";
 const PRELOAD: &str = "LD_PRELOAD";
 

@@ -22,7 +22,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use minijinja::context;
-use minijinja::value::Serde;
 use serde::Serialize;
 
 use crate::experiment::lab::{Lab, Scratch, no_memory_disk};
@@ -203,7 +202,6 @@ impl FsyncReport {
             slower_us => SLOWER_US,
             more_us_max => MORE_US_MAX,
             ratio_max => RATIO_MAX,
-            probes => Serde(PROBES),
         };
         let plot = plot::draw(&self.panels());
         Section::from_template("fsync", self, derived, Some(plot))
@@ -212,16 +210,17 @@ impl FsyncReport {
     /// The p99 of each round, with a panel for each comparison.
     fn panels(&self) -> Vec<Panel> {
         let panel = |comparison: &Comparison| {
-            let (what, p99) = PROBES[usize::from(comparison.level == Level::Accepted)];
-            let figure = FIGURES.iter().find(|(name, _)| *name == p99);
-            let (_, figure) = figure.expect("the probes name figures");
+            let (what, p99): (_, Figure) = match comparison.level {
+                Level::Synced => ("pings", |t| t.during.ping.all.p99_us),
+                Level::Accepted => ("deliveries", |t| t.during.delivery.all.p99_us),
+            };
             let curve = |(n, side): (usize, &Side)| Curve {
                 name: side.name.to_owned(),
                 colour: 1 - n.min(1),
                 faint: n == 2,
                 points: (1..)
                     .zip(&side.trials)
-                    .map(|(round, trial)| (f64::from(round), figure(trial)))
+                    .map(|(round, trial)| (f64::from(round), p99(trial)))
                     .collect(),
             };
             Panel {
@@ -301,10 +300,7 @@ const FIGURES: [(&str, Figure); 20] = [
     }),
 ];
 
-/// The probe that each level is judged by, and its figure.
-const PROBES: [(&str, &str); 2] = [("pings", "ping_p99"), ("deliveries", "delivery_p99")];
-
-/// In their order.
+/// In their order. Pings are judged at level synced, deliveries at level accepted.
 const COMPARISONS: [(Disk, Level); 4] = [
     (Disk::Own, Level::Synced),
     (Disk::Own, Level::Accepted),

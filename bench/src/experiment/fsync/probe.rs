@@ -22,8 +22,8 @@ pub(super) struct Reading {
     pub(super) at_ns: u64,
     /// How long, in nanoseconds.
     pub(super) took_ns: u64,
-    /// What the threads on its way did meanwhile. For a ping these are the shard of its connection and the client; for a
-    /// delivery all shards, the sequencer and the subscriber.
+    /// The times of the threads on its way: the shard of a ping's connection and the client, or the shards of a
+    /// delivery's publisher and subscriber, and the subscriber.
     pub(super) threads: Times,
 }
 
@@ -55,9 +55,10 @@ struct Shared {
     /// When the ping and the delivery began that ended last, in the time of the readings.
     last_ping_ns: AtomicU64,
     last_delivery_ns: AtomicU64,
-    /// The server's process and the path of the stream.
-    pid: u32,
     path: String,
+    shards: Threads,
+    /// The shard of the subscriber's connection.
+    subscriber_shard: usize,
 }
 
 impl Shared {
@@ -68,37 +69,60 @@ impl Shared {
     fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
+
+    /// The times of the shards on the way of a delivery.
+    fn times_from(&self, publisher_shard: usize) -> Times {
+        let mut times = self.shards.times_of(publisher_shard);
+        if publisher_shard != self.subscriber_shard {
+            times += self.shards.times_of(self.subscriber_shard);
+        }
+        times
+    }
 }
 
 impl Probes {
     /// Makes the stream of these probes, named by `number`, and starts them.
     pub(super) fn start(server: &Serving, number: usize) -> Result<Self, BenchError> {
-        let (pid, server) = (server.pid(), server.address());
+        let shards = Threads::named(server.pid(), SHARDS)?;
+        let server = server.address();
         let path = format!("/v1/stream/probe-{number}");
-        let mut client = HttpClient::connect(server)?;
-        client.succeed("PUT", &path, b"")?;
+        HttpClient::connect(server)?.succeed("PUT", &path, b"")?;
+        // A connection, and its shard.
+        let connect = || {
+            let mut client = HttpClient::connect(server)?;
+            let mut ask = || client.succeed("HEAD", &path, b"").map(drop);
+            let shard = shards.busiest(|| (0..TRIES).try_for_each(|_| ask()))?;
+            Ok::<_, BenchError>((client, shard))
+        };
+        let (events, subscriber_shard) = connect()?;
+        let (client, ping_shard) = connect()?;
+        let publishers: Vec<_> = (0..PUBLISHERS)
+            .map(|_| connect())
+            .collect::<Result<_, _>>()?;
+        let events = events.subscribe(&format!("{path}?offset=-1&live=sse"))?;
         let shared = Arc::new(Shared {
             begun: Instant::now(),
             stop: AtomicBool::new(false),
             expected: AtomicU64::new(u64::MAX),
             last_ping_ns: AtomicU64::new(0),
             last_delivery_ns: AtomicU64::new(0),
-            pid,
             path,
+            shards,
+            subscriber_shard,
         });
-        let live = format!("{}?offset=-1&live=sse", shared.path);
-        let events = HttpClient::connect(server)?.subscribe(&live)?;
-        let publishers = (0..PUBLISHERS)
-            .map(|turn| {
-                let client = HttpClient::connect(server)?;
-                spawn("publisher", &shared, move |shared| {
-                    publish(client, turn, shared)
-                })
+        let publisher = |(turn, (client, shard))| {
+            spawn("publisher", &shared, move |shared| {
+                publish(client, shard, turn, shared)
             })
-            .collect::<Result<_, _>>()?;
+        };
         Ok(Self {
-            ping: spawn("ping", &shared, move |shared| ping(client, shared))?,
-            publishers,
+            publishers: (0..)
+                .zip(publishers)
+                .map(publisher)
+                .collect::<Result<_, _>>()?,
+            ping: spawn("ping", &shared, move |shared| {
+                ping(client, ping_shard, shared)
+            })?,
             subscriber: spawn("subscriber", &shared, move |shared| follow(events, shared))?,
             shared,
         })
@@ -158,13 +182,10 @@ fn joined<R>(
 }
 
 /// Asks for the tail at a steady pace.
-fn ping(mut client: HttpClient, shared: &Shared) -> Result<Vec<Reading>, BenchError> {
-    let mut ask = || client.succeed("HEAD", &shared.path, b"").map(drop);
-    let shard =
-        Threads::named(shared.pid, SHARDS)?.busiest(|| (0..TRIES).try_for_each(|_| ask()))?;
+fn ping(mut client: HttpClient, shard: usize, shared: &Shared) -> Result<Vec<Reading>, BenchError> {
     let own = Threads::this_one()?;
     let times = || {
-        let mut times = shard.times();
+        let mut times = shared.shards.times_of(shard);
         times += own.times();
         times
     };
@@ -173,12 +194,12 @@ fn ping(mut client: HttpClient, shared: &Shared) -> Result<Vec<Reading>, BenchEr
     let mut before = times();
     while !shared.is_stopped() {
         let late_since_ns = pace.wait(shared);
-        // The threads of a late one are those that delayed the one before.
+        // A late ping shares the wait of the ping before it.
         if late_since_ns.is_none() {
             before = times();
         }
         let at_ns = late_since_ns.unwrap_or_else(|| shared.now_ns());
-        ask()?;
+        client.succeed("HEAD", &shared.path, b"")?;
         readings.push(Reading {
             at_ns,
             took_ns: shared.now_ns() - at_ns,
@@ -189,10 +210,14 @@ fn ping(mut client: HttpClient, shared: &Shared) -> Result<Vec<Reading>, BenchEr
     Ok(readings)
 }
 
-/// Publishes at a steady pace: the time, and the times of the server's threads. `turn` says which of the publishers it is: each
-/// takes its turn.
-fn publish(mut client: HttpClient, turn: u32, shared: &Shared) -> Result<u64, BenchError> {
-    let threads = Threads::on_path(shared)?;
+/// Publishes at a steady pace: the time, its connection's shard, and the times of the shards on the way. `turn` says which of
+/// the publishers it is: each takes its turn.
+fn publish(
+    mut client: HttpClient,
+    shard: usize,
+    turn: u32,
+    shared: &Shared,
+) -> Result<u64, BenchError> {
     let mut published = 0;
     let first_ns = shared.now_ns() + (PUBLISH_EVERY * turn).as_nanos() as u64;
     let mut pace = Pace::new(first_ns, PUBLISH_EVERY * PUBLISHERS);
@@ -201,20 +226,11 @@ fn publish(mut client: HttpClient, turn: u32, shared: &Shared) -> Result<u64, Be
         if shared.is_stopped() {
             return Ok(published);
         }
-        let Times { run_ns, wait_ns } = threads.times();
+        let Times { run_ns, wait_ns } = shared.times_from(shard);
         let at_ns = late_since_ns.unwrap_or_else(|| shared.now_ns());
-        let record = format!("{at_ns:020} {run_ns:020} {wait_ns:020}\n");
+        let record = format!("{at_ns} {shard} {run_ns} {wait_ns}\n");
         client.succeed("POST", &shared.path, record.as_bytes())?;
         published += 1;
-    }
-}
-
-impl Threads {
-    /// The server's threads on the way of a delivery.
-    fn on_path(shared: &Shared) -> Result<Self, BenchError> {
-        let mut threads = Self::named(shared.pid, SHARDS)?;
-        threads.extend(Self::named(shared.pid, SEQUENCER)?);
-        Ok(threads)
     }
 }
 
@@ -232,9 +248,9 @@ impl Pace {
         }
     }
 
-    /// Waits until the next one is due. One that is late already, because the one before took so long, counts from the time
-    /// that is returned, so that a stall is not one long reading but as many as it has held up; what this thread's own sleep
-    /// has made late counts from when it is really sent.
+    /// Waits until the next request is due. Returns the due time of a request that is late because the previous one took long:
+    /// its latency counts from then, so that a stall counts for every request that it delays. A request that is late because
+    /// this thread overslept counts from its writing.
     fn wait(&mut self, shared: &Shared) -> Option<u64> {
         let due_ns = self.due_ns;
         self.due_ns += self.every_ns;
@@ -249,7 +265,7 @@ impl Pace {
 
 /// Notes every delivery until all that was published is here, or nothing more comes.
 fn follow(mut events: Subscription, shared: &Shared) -> Result<Vec<Reading>, BenchError> {
-    let (server, own) = (Threads::on_path(shared)?, Threads::this_one()?);
+    let own = Threads::this_one()?;
     let mut own_before = own.times();
     let mut readings = Vec::new();
     let mut quiet_since = Instant::now();
@@ -264,9 +280,9 @@ fn follow(mut events: Subscription, shared: &Shared) -> Result<Vec<Reading>, Ben
             let now_ns = (now - shared.begun).as_nanos() as u64;
             records(event, |record| arrived.push((record, now_ns)));
         })?;
-        let (server_now, own_now) = (server.times(), own.times());
-        for ((at_ns, before), now_ns) in arrived {
-            let mut threads = server_now - before;
+        let own_now = own.times();
+        for ((at_ns, shard, before), now_ns) in arrived {
+            let mut threads = shared.times_from(shard) - before;
             threads += own_now - own_before;
             readings.push(Reading {
                 at_ns,
@@ -283,17 +299,15 @@ fn follow(mut events: Subscription, shared: &Shared) -> Result<Vec<Reading>, Ben
 }
 
 /// The records that an event carries, each on a line of its own.
-fn records(event: Event<'_>, mut each: impl FnMut((u64, Times))) {
+fn records(event: Event<'_>, mut each: impl FnMut((u64, usize, Times))) {
     if event.kind != b"data" {
         return;
     }
     let mut line = |line: &[u8]| {
         let text = std::str::from_utf8(line).unwrap_or_default();
-        let mut numbers = text.split(' ').map(str::parse);
-        if let (Some(Ok(at_ns)), Some(Ok(run_ns)), Some(Ok(wait_ns))) =
-            (numbers.next(), numbers.next(), numbers.next())
-        {
-            each((at_ns, Times { run_ns, wait_ns }));
+        let numbers: Vec<u64> = text.split(' ').filter_map(|n| n.parse().ok()).collect();
+        if let [at_ns, shard, run_ns, wait_ns] = numbers[..] {
+            each((at_ns, shard as usize, Times { run_ns, wait_ns }));
         }
     };
     match event.data {
@@ -307,7 +321,7 @@ fn records(event: Event<'_>, mut each: impl FnMut((u64, Times))) {
 pub(super) const SHARDS: &str = "shard-";
 pub(super) const SEQUENCER: &str = "sequencer";
 
-/// Pings that show which shard has the connection.
+/// Requests that show which shard has a connection.
 const TRIES: u32 = 50;
 
 /// The pace of pings, and of appends in all.
@@ -332,17 +346,17 @@ mod tests {
     fn every_record_of_an_event_is_read() {
         let mut found = Vec::new();
         let mut splitter = Splitter::default();
-        let text = b"event: data\ndata:0007 01 02\ndata:\n\n\
+        let text = b"event: data\ndata:7 0 1 2\ndata:\n\n\
             event: control\ndata:{\"streamNextOffset\":\"1\"}\n\n\
-            event: data\ndata:0008 03 04\ndata:0009 05 06\ndata:\n\n";
+            event: data\ndata:8 1 3 4\ndata:9 1 5 6\ndata:\n\n";
         splitter
             .feed(text, |event| {
-                records(event, |(at_ns, threads)| {
-                    found.push((at_ns, threads.run_ns, threads.wait_ns));
+                records(event, |(at_ns, shard, threads)| {
+                    found.push((at_ns, shard, threads.run_ns, threads.wait_ns));
                 });
                 Ok(())
             })
             .unwrap();
-        assert_eq!(found, [(7, 1, 2), (8, 3, 4), (9, 5, 6)]);
+        assert_eq!(found, [(7, 0, 1, 2), (8, 1, 3, 4), (9, 1, 5, 6)]);
     }
 }

@@ -47,32 +47,27 @@ impl Threads {
         Ok(Self { files })
     }
 
-    /// Adds other threads.
-    pub(super) fn extend(&mut self, others: Self) {
-        self.files.extend(others.files);
-    }
-
-    /// Their times since they began, added up.
+    /// The times of all of them since they began, added up.
     pub(super) fn times(&self) -> Times {
         let mut times = Times::default();
-        for file in &self.files {
-            times += read(file).unwrap_or_default();
+        for thread in 0..self.files.len() {
+            times += self.times_of(thread);
         }
         times
     }
 
-    /// Only the thread that runs most in `work`.
-    pub(super) fn busiest<E>(mut self, work: impl FnOnce() -> Result<(), E>) -> Result<Self, E> {
-        let before: Vec<_> = self.files.iter().map(read).collect();
+    /// The times of one of them; none once it has ended.
+    pub(super) fn times_of(&self, thread: usize) -> Times {
+        self.files.get(thread).and_then(read).unwrap_or_default()
+    }
+
+    /// The thread that runs most in `work`.
+    pub(super) fn busiest<E>(&self, work: impl FnOnce() -> Result<(), E>) -> Result<usize, E> {
+        let all = 0..self.files.len();
+        let before: Vec<_> = all.clone().map(|thread| self.times_of(thread)).collect();
         work()?;
-        let ran = |(file, before): (&File, &Option<Times>)| {
-            Some(read(file)?.run_ns - before.as_ref()?.run_ns)
-        };
-        let ran = self.files.iter().zip(&before).map(ran);
-        if let Some((most, _)) = ran.enumerate().max_by_key(|&(_, ran_ns)| ran_ns) {
-            self.files = vec![self.files.swap_remove(most)];
-        }
-        Ok(self)
+        let ran_ns = |&thread: &usize| (self.times_of(thread) - before[thread]).run_ns;
+        Ok(all.max_by_key(ran_ns).unwrap_or(0))
     }
 }
 
@@ -130,10 +125,9 @@ mod tests {
         let before = all.times();
         spin().unwrap();
         assert!((all.times() - before).run_ns > 0);
-        let one = Threads::this_one().unwrap().busiest(spin).unwrap();
-        assert_eq!(one.files.len(), 1);
+        let busiest = all.busiest(spin).unwrap();
+        assert!(all.times_of(busiest).run_ns > 0);
         let none = Threads::named(std::process::id(), "no such thread").unwrap();
-        assert_eq!(none.times(), Times::default());
-        assert!(none.busiest(spin).unwrap().files.is_empty());
+        assert_eq!(none.times_of(none.busiest(spin).unwrap()), Times::default());
     }
 }

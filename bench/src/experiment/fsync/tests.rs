@@ -27,7 +27,6 @@ fn trial(p99_us: u64) -> Trial {
         records_per_batch: Some(2.0),
         syncs_per_second: 50.0,
         sync_us: Some(200.0),
-        syncing_percent: 1.0,
         shards: share,
         sequencer: share,
     };
@@ -42,7 +41,7 @@ fn trial(p99_us: u64) -> Trial {
 
 /// A report of one comparison: the p99 on the disk in each round, and in memory.
 fn report(disk_us: &[u64], memory_us: &[u64]) -> FsyncReport {
-    let mut comparison = Comparison::new((Disk::Own, Level::Synced));
+    let mut comparison = Comparison::new(COMPARISONS[0]);
     for (side, us) in comparison
         .sides
         .iter_mut()

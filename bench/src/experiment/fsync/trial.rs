@@ -54,8 +54,6 @@ pub(super) struct Phase {
     pub(super) syncs_per_second: f64,
     /// How long they took, on average.
     pub(super) sync_us: Option<f64>,
-    /// The share of the time in which a batch waited for a sync, in percent.
-    pub(super) syncing_percent: f64,
     /// The time of all shards, and of the sequencer, on a processor and waiting for one, in percent of the phase.
     pub(super) shards: Share,
     pub(super) sequencer: Share,
@@ -265,7 +263,6 @@ impl Slice {
             sync_us: last
                 .mean_since(first, "encke_fdatasync_seconds")
                 .map(|seconds| seconds * 1e6),
-            syncing_percent: grown("encke_fdatasync_seconds_sum") / seconds * 100.0,
             shards: share(self.last.shards - self.first.shards),
             sequencer: share(self.last.sequencer - self.first.sequencer),
         })
