@@ -343,11 +343,11 @@ fn an_interrupted_run_leaves_nothing_behind() {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    // In the middle of a trial: its server has a directory in that of the run.
+    // In the middle of the run: a server has a directory in that of the run.
     let begun = || {
         let runs = names(folder.path());
         runs.first()
-            .is_some_and(|run| folder.path().join(run).join("serve").exists())
+            .is_some_and(|run| folder.path().join(run).join("Own-synced").exists())
     };
     while !begun() {
         assert_eq!(child.try_wait().unwrap(), None, "it ended by itself");
