@@ -33,8 +33,8 @@ pub struct Receiver<T> {
     carries: bool,
     /// The number of items in the last drain of each lane.
     last_batch: [usize; Lane::COUNT],
-    /// The last batch that was not empty had a single item.
-    lone: bool,
+    /// A single item ended the last sleep.
+    is_lone: bool,
     /// How often to yield before the next sleep; adapts to the success of the last yields.
     yields: usize,
 }
@@ -75,7 +75,7 @@ impl<T> Receiver<T> {
             spare_sizes: Vec::new(),
             carries: false,
             last_batch: [0; Lane::COUNT],
-            lone: false,
+            is_lone: false,
             yields: YIELDS_MAX,
         }
     }
@@ -243,18 +243,21 @@ impl<T> Receiver<T> {
         // A sender in full flow has the next item ready sooner than it could wake this thread, and pays for the wake-up. So it gets
         // the processor a few times first. The sender of a lone item waits for its reply, and a yield then only delays the threads that
         // carry this reply.
-        let yields = if self.lone { 0 } else { self.yields };
-        for _ in 0..yields {
-            if self.pending() {
-                self.yields = YIELDS_MAX;
-                return Ok(true);
+        if !self.is_lone {
+            for _ in 0..self.yields {
+                if self.pending() {
+                    self.yields = YIELDS_MAX;
+                    return Ok(true);
+                }
+                thread::yield_now();
             }
-            thread::yield_now();
+            self.yields = (self.yields / 2).max(YIELDS_MIN);
         }
-        self.yields = (self.yields / 2).max(YIELDS_MIN);
         let mut state = self.shared.state.lock();
         loop {
-            if !state.is_empty() {
+            let items = state.items();
+            if items > 0 {
+                self.is_lone = items == 1;
                 return Ok(true);
             }
             // The last sender counts down before it takes the lock: it is seen here, or it wakes this thread.
@@ -263,7 +266,7 @@ impl<T> Receiver<T> {
             }
             state.armed = true;
             if !sync::wait(self.shared.arrival(), &mut state, deadline) {
-                let came = !state.is_empty();
+                let came = state.items() > 0;
                 state.armed = !came && self.shared.sleeps_elsewhere();
                 return Ok(came);
             }
@@ -289,7 +292,7 @@ impl<T> Receiver<T> {
                 .take(&mut self.hand[lane as usize], carried, meter);
             shared.admit(&mut state, lane, &mut wake_ups);
         }
-        let empty = state.is_empty();
+        let empty = state.items() == 0;
         state.armed = empty && shared.sleeps_elsewhere();
         drop(state);
         // A receiver that sleeps elsewhere must come back for the items admitted just now.
@@ -300,8 +303,6 @@ impl<T> Receiver<T> {
             self.last_batch[lane as usize] = self.hand[lane as usize].items.len();
             self.show_oldest(lane);
         }
-        let items: usize = self.last_batch.iter().sum();
-        self.lone = items == 1 || (items == 0 && self.lone);
     }
 
     /// Gives senders the room of items that were handled since the last drain.

@@ -127,8 +127,8 @@ impl<T> LockedState<T> {
         &mut self.lanes[lane as usize]
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.stock.items.is_empty())
+    pub(crate) fn items(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.stock.items.len()).sum()
     }
 
     /// True once after the receiver armed the mailbox.

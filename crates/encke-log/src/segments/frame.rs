@@ -169,12 +169,11 @@ pub(crate) fn encode(frame: &Frame<'_>, sequence: Sequence, durable_upto: bool, 
 /// A whole watermark, checksum included.
 pub(crate) fn watermark(next: Sequence, durable_upto: Sequence, seed: u32) -> Vec<u8> {
     let mut out = Vec::with_capacity(WATERMARK_BYTES);
-    let flags = FLAG_DURABLE | FLAG_WATERMARK;
     out.extend_from_slice(&head(
         WATERMARK_BYTES as u32,
         next,
         WallTime::from_ms(0),
-        [0, flags],
+        [0, FLAG_DURABLE | FLAG_WATERMARK],
         0,
     ));
     out.extend_from_slice(&[0; DURABLE_BYTES]);
