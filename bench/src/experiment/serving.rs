@@ -163,16 +163,6 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(Some(_))) {
-            return;
-        }
-        if let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::KILL);
-        }
-        let begun = Instant::now();
-        while begun.elapsed() < KILL_WAIT && matches!(self.child.try_wait(), Ok(None)) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -241,6 +231,3 @@ const OPENING_SECONDS_MAX: f64 = 100.0;
 
 /// How long a stop may take: the server itself waits 5 s for what is under way.
 const STOP_WAIT: Duration = Duration::from_secs(20);
-
-/// How long a killed server may take to be gone.
-const KILL_WAIT: Duration = Duration::from_secs(2);

@@ -12,7 +12,7 @@
 //! Each server is compared with one whose log is in memory, under the same load. All servers run from beginning to end, and
 //! many short trials of them take turns, so that a change of the machine meets all alike. The server in memory has two trials
 //! in each round: the difference between the two is what the experiment cannot resolve. With each latency the probes read how
-//! long the threads on its way waited for a processor, which no change of the log can shorten.
+//! long the threads on its way waited for a processor.
 
 mod probe;
 mod run_queue;

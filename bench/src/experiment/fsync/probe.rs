@@ -191,20 +191,25 @@ fn ping(mut client: HttpClient, shard: usize, shared: &Shared) -> Result<Vec<Rea
     };
     let mut readings = Vec::new();
     let mut pace = Pace::new(shared.now_ns(), PING_EVERY);
-    let mut before = times();
+    let (mut before, mut last) = (times(), Times::default());
     while !shared.is_stopped() {
         let late_since_ns = pace.wait(shared);
-        // A late ping shares the wait of the ping before it.
+        // A late ping was due when the ping before it was on its way: of the times since that one was due, at least what is
+        // above the pace fell into the time since this one was due.
+        let mut threads = last.above(PING_EVERY.as_nanos() as u64);
         if late_since_ns.is_none() {
-            before = times();
+            (before, threads) = (times(), Times::default());
         }
         let at_ns = late_since_ns.unwrap_or_else(|| shared.now_ns());
         client.succeed("HEAD", &shared.path, b"")?;
+        let now = times();
+        threads += now - before;
         readings.push(Reading {
             at_ns,
             took_ns: shared.now_ns() - at_ns,
-            threads: times() - before,
+            threads,
         });
+        (before, last) = (now, threads);
         shared.last_ping_ns.store(at_ns, Ordering::Relaxed);
     }
     Ok(readings)

@@ -88,6 +88,16 @@ fn read(file: &File) -> Option<Times> {
     })
 }
 
+impl Times {
+    /// What is above this many nanoseconds, of each.
+    pub(super) fn above(self, ns: u64) -> Self {
+        self - Self {
+            run_ns: ns,
+            wait_ns: ns,
+        }
+    }
+}
+
 impl AddAssign for Times {
     fn add_assign(&mut self, other: Self) {
         self.run_ns += other.run_ns;
@@ -126,7 +136,9 @@ mod tests {
         spin().unwrap();
         assert!((all.times() - before).run_ns > 0);
         let busiest = all.busiest(spin).unwrap();
-        assert!(all.times_of(busiest).run_ns > 0);
+        let this = Threads::this_one().unwrap();
+        let runs = [this.times(), all.times_of(busiest), this.times()].map(|times| times.run_ns);
+        assert!(runs.is_sorted(), "{runs:?}: this thread spun");
         let none = Threads::named(std::process::id(), "no such thread").unwrap();
         assert_eq!(none.times_of(none.busiest(spin).unwrap()), Times::default());
     }
