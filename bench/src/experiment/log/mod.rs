@@ -100,7 +100,7 @@ impl LogReport {
         let derived = context! {
             shown => Serde(shown),
             names => Mode::ALL.map(Mode::name),
-            of_disk => shown.map(Run::share_of_disk),
+            beside_sync_ns => shown.map(Run::beside_sync_ns),
             is_bounded,
             lost => self.runs.iter().map(|run| run.lost(self.plan)).sum::<u64>(),
         };
@@ -125,11 +125,10 @@ impl LogReport {
 }
 
 impl Run {
-    /// The rate as a share of what the disk allows with these batches and syncs, if nothing but the syncs took time.
-    fn share_of_disk(&self) -> Option<f64> {
-        let syncs = self.syncs?;
-        let allowed = self.stored as f64 / (self.batches as f64 * syncs.mean_us / 1e6);
-        Some(self.records_per_second / allowed)
+    /// The time of a record without its share of the syncs.
+    fn beside_sync_ns(&self) -> Option<f64> {
+        let sync_us = self.syncs?.mean_us * self.batches as f64 / self.stored as f64;
+        Some(1e9 / self.records_per_second - sync_us * 1e3)
     }
 
     /// Records that were sent and not acknowledged, or acknowledged and not stored.
