@@ -8,8 +8,8 @@ use std::thread::{scope, sleep};
 use std::time::Duration;
 
 use crate::rig::{
-    Bystanders, Connection, Encke, JSON, SetWhenDropped, eventually, path, raise_descriptors,
-    request,
+    Bystanders, Connection, Encke, JSON, SetWhenDropped, anonymous_memory_bytes, eventually, path,
+    raise_descriptors, request,
 };
 
 #[test]
@@ -195,17 +195,6 @@ fn fill_unread_stream(encke: &Encke) {
 fn closed(encke: &Encke, reason: &str) -> f64 {
     let label = format!("reason=\"{reason}\"");
     encke.metric("encke_connections_closed_total", &label)
-}
-
-/// Private resident memory.
-pub(crate) fn anonymous_memory_bytes(encke: &Encke) -> u64 {
-    let path = format!("/proc/{}/status", encke.pid());
-    let status = std::fs::read_to_string(path).expect("the server runs");
-    let kib = status
-        .lines()
-        .find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"))
-        .expect("the kernel reports it");
-    kib.trim().parse::<u64>().expect("a number") << 10
 }
 
 /// Clients of each attack at a time.

@@ -4,6 +4,19 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
+use super::Encke;
+
+/// Private resident memory.
+pub(crate) fn anonymous_memory_bytes(encke: &Encke) -> u64 {
+    let path = format!("/proc/{}/status", encke.pid());
+    let status = std::fs::read_to_string(path).expect("the server runs");
+    let kib = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"))
+        .expect("the kernel reports it");
+    kib.trim().parse::<u64>().expect("a number") << 10
+}
+
 /// How often bytes stand on the stacks of a process whose threads are waiting.
 pub(crate) fn found_on_stacks(pid: u32, bytes: &[u8]) -> usize {
     let memory = File::open(format!("/proc/{pid}/mem")).expect("it is ours");

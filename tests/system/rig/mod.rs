@@ -28,7 +28,7 @@ pub(crate) use clock::SteppedClock;
 pub(crate) use connection::{Connection, Response, connect_from, request};
 pub(crate) use faults::{Call, Fault, Slowed, first_segment, strace_works, traced, wait_for_sync};
 pub(crate) use incompressible::Incompressible;
-pub(crate) use memory::found_on_stacks;
+pub(crate) use memory::{anonymous_memory_bytes, found_on_stacks};
 pub(crate) use process::{
     Encke, Ended, JSON, command, data_dir, made_in, newest_segment, operators_address, path, serve,
     serve_on, without_settings,
