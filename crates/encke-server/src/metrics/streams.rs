@@ -42,7 +42,7 @@ impl StreamMetrics {
             )?,
             sync_seconds: metrics.histogram(
                 "encke_fdatasync_seconds",
-                "How long fdatasync took.",
+                "How long the syncs took that batches wait for.",
                 powers(0.000_05, 2.0, 18)?,
             )?,
             log_failed: metrics
