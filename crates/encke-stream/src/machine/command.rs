@@ -297,8 +297,8 @@ impl Target {
         }
     }
 
-    /// Takes the stream that a look-up found, if any. A clone of it would write twice to a counter that all clients of the stream
-    /// share.
+    /// Takes the stream that a look-up found, if any, and leaves an empty name. A clone would write twice to a counter that all
+    /// clients of the stream share.
     pub(crate) fn take_known(&mut self) -> Option<Arc<Stream>> {
         match std::mem::replace(self, Target::Named(Box::default())) {
             Target::Known(stream) => Some(stream),
