@@ -462,13 +462,13 @@ flood-hour: instruments ## runs 10,000 clients that connect and leave, 1,000 mes
 		--record $(FLOOD_OUT)/run.csv --plot $(FLOOD_OUT)/run.svg | tee $(FLOOD_OUT)/report.txt
 
 .PHONY: bench-report
-bench-report: instruments ## repeats the experiments; writes docs/bench and docs/experiments.md (8 minutes, quiet machine)
+bench-report: instruments ## repeats the experiments; writes docs/bench and docs/experiments.md (13 minutes, quiet machine)
 	@mkdir -p docs/bench
+	$(call section,the five experiments)
+	$(BENCH) report --out docs/bench --insert docs/experiments.md
 	$(call section,the mailbox beside other channels)
 	cargo bench --locked --manifest-path bench/Cargo.toml --bench channels -- --discard-baseline | tee $(TARGET)/channels.txt
 	awk -v cores="$$(nproc)" -f bench/benches/table.awk $(TARGET)/channels.txt > docs/bench/channels.md
-	$(call section,the five experiments)
-	$(BENCH) report --out docs/bench --insert docs/experiments.md
 
 # npm 9 copies linked packages unless .npmrc says otherwise.
 clients/assistant-stream/node_modules/.package-lock.json clients/resumable-stream/node_modules/.package-lock.json: %/node_modules/.package-lock.json: %/.npmrc
