@@ -121,11 +121,11 @@ fn a_client_that_does_not_read_gets_everything_later() {
 
 #[test]
 #[ignore = "make test-all builds with jemalloc"]
-fn subscribers_that_wait_are_small_at_once() {
+fn a_subscriber_gives_memory_back_when_it_begins_to_wait() {
     let secure = Secure::start(&[]);
     secure.create("a");
     let subscribe = |count: u64| -> Vec<_> { (0..count).map(|_| secure.subscribe("a")).collect() };
-    // The memory that the server keeps for its first handshakes.
+    // The first handshakes of a server take memory that later ones use again, so it is not counted.
     let _first = subscribe(32);
     let before = anonymous_memory_bytes(&secure.encke);
     let _subscribers = subscribe(SUBSCRIBERS);

@@ -33,7 +33,7 @@ pub struct Receiver<T> {
     carries: bool,
     /// The number of items in the last drain of each lane.
     last_batch: [usize; Lane::COUNT],
-    /// A single item ended the last sleep.
+    /// A single item was there when the last sleep ended.
     is_lone: bool,
     /// How often to yield before the next sleep; adapts to the success of the last yields.
     yields: usize,
@@ -238,11 +238,11 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Sleeps until the mailbox has an item. False: the deadline has passed.
+    /// Sleeps until the mailbox has an item. False: the deadline has passed. An error: it is empty, and all senders are gone.
     fn sleep(&mut self, deadline: Option<Instant>) -> Result<bool, Closed> {
-        // A sender in full flow has the next item ready sooner than it could wake this thread, and pays for the wake-up. So it gets
-        // the processor a few times first. The sender of a lone item waits for its reply, and a yield then only delays the threads that
-        // carry this reply.
+        // A sender in full flow has the next item ready sooner than it could wake this thread, and the wake-up costs the sender time.
+        // So this thread yields a few times first. The sender of a lone item most likely waits for its reply, and a yield then only
+        // delays the threads that carry this reply.
         if !self.is_lone {
             for _ in 0..self.yields {
                 if self.pending() {

@@ -194,9 +194,9 @@ fn ping(mut client: HttpClient, shard: usize, shared: &Shared) -> Result<Vec<Rea
     let (mut before, mut last) = (times(), Times::default());
     while !shared.is_stopped() {
         let late_since_ns = pace.wait(shared);
-        // A late ping was due when the ping before it was on its way: of the times since that one was due, at least what is
-        // above the pace fell into the time since this one was due.
-        let mut threads = last.above(PING_EVERY.as_nanos() as u64);
+        // A late ping was due while the ping before it was on its way, a pace after that one was due. Each of the two threads
+        // waited for at most a pace until then, so what is above two falls into this ping.
+        let mut threads = last.above(2 * PING_EVERY.as_nanos() as u64);
         if late_since_ns.is_none() {
             (before, threads) = (times(), Times::default());
         }
