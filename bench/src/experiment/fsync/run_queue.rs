@@ -89,7 +89,7 @@ fn read(file: &File) -> Option<Times> {
 }
 
 impl Times {
-    /// What is above this many nanoseconds, of each.
+    /// Each time minus this many nanoseconds, and at least zero.
     pub(super) fn above(self, ns: u64) -> Self {
         self - Self {
             run_ns: ns,

@@ -268,7 +268,7 @@ impl Slice {
         })
     }
 
-    /// The latency of those that began in this phase.
+    /// The latency of the readings that began in this phase.
     fn latency(&self, readings: &[Reading]) -> Result<Latency, BenchError> {
         let span = self.from_ns..self.to_ns;
         let readings = readings.iter().filter(|r| span.contains(&r.at_ns));
