@@ -77,6 +77,8 @@ struct Server {
     disk: Disk,
     level: Level,
     serving: Serving,
+    /// How many trials it has had.
+    trials: usize,
     _data: Scratch,
 }
 
@@ -100,38 +102,21 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
     let comparisons = COMPARISONS.into_iter().filter(|&(disk, _)| exists(disk));
     let mut comparisons: Vec<_> = comparisons.map(Comparison::new).collect();
     let rounds = lab.rounds(ROUNDS);
-    let mut trials = 0;
     for round in 1..=rounds {
         lab.say(&format!(
             "fsync: round {round} of {rounds}: {} comparisons, a load of {:.1} s in each of 3 trials",
             comparisons.len(),
             phase.as_secs_f64()
         ));
-        // On this disk, the first comparison finds the rate of the load of the others.
+        // On this disk, the first trial of a round finds the rate of the load of the others.
         let mut rate = None;
         for comparison in &mut comparisons {
             if comparison.disk == Disk::Own {
                 comparison.load.rate = rate;
             }
-            let mut sides = [0, 1, 2];
-            if round % 2 == 0 && rate.is_some() {
-                sides.reverse();
-            }
-            for side in sides {
-                let disk = [comparison.disk, Disk::Memory, Disk::Memory][side];
-                let mut servers = servers.iter();
-                let server = servers.find(|s| s.disk == disk && s.level == comparison.level);
-                let Some(server) = server else { continue };
-                lab.check()?;
-                trials += 1;
-                let load = comparison.load;
-                let trial = Trial::of(lab, &server.serving, phase, load, trials)?;
-                if load.rate.is_none() {
-                    rate = Some(trial.load_per_second.max(1.0));
-                    comparison.load.rate = rate;
-                }
-                comparison.sides[side].trials.push(trial);
-            }
+            let backwards = round % 2 == 0 && rate.is_some();
+            comparison.try_sides(lab, &mut servers, phase, backwards)?;
+            rate = rate.or(comparison.load.rate);
         }
     }
     for server in servers {
@@ -163,6 +148,7 @@ impl Server {
             disk,
             level,
             serving,
+            trials: 0,
             _data: data,
         })
     }
@@ -185,6 +171,33 @@ impl Comparison {
             load,
             sides: [name, "no disk", "no disk, again"].map(side),
         }
+    }
+
+    /// Runs a trial of each side. A load without a rate takes that of the first trial.
+    fn try_sides(
+        &mut self,
+        lab: &Lab<'_>,
+        servers: &mut [Server],
+        phase: Duration,
+        backwards: bool,
+    ) -> Result<(), BenchError> {
+        let mut sides = [0, 1, 2];
+        if backwards {
+            sides.reverse();
+        }
+        for side in sides {
+            let disk = [self.disk, Disk::Memory, Disk::Memory][side];
+            let mut servers = servers.iter_mut();
+            let server = servers.find(|s| s.disk == disk && s.level == self.level);
+            let Some(server) = server else { continue };
+            lab.check()?;
+            server.trials += 1;
+            let trial = Trial::of(lab, &server.serving, phase, self.load, server.trials)?;
+            let rate = trial.load_per_second.max(1.0);
+            self.load.rate.get_or_insert(rate);
+            self.sides[side].trials.push(trial);
+        }
+        Ok(())
     }
 }
 
