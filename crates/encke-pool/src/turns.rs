@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::parts::{self, PARTS};
 
-/// A cursor over the slots for each part; see [`parts`]. Each cursor visits all workers in turn, so threads that share one
-/// spread their picks exactly, and all threads together to within [`PARTS`] picks of each worker.
+/// A cursor over the slots for each part; see [`parts`]. Each cursor visits all workers in turn. While all have
+/// room, threads that share a cursor spread their picks exactly, and all threads together to within [`PARTS`] picks of each worker.
 pub(crate) struct Turns {
     cursors: [Cursor; PARTS],
-    /// Cursors that have started: each starts one slot behind the one before.
-    started: AtomicUsize,
+    /// The slot at which the next cursor starts, modulo the number of slots, so that cursors start at different slots.
+    next_start: AtomicUsize,
 }
 
 /// The slot after the one that was picked last, or [`UNSTARTED`]. Alone in its pair of cache lines, which processors fetch
@@ -28,7 +28,7 @@ impl Default for Turns {
     fn default() -> Self {
         Self {
             cursors: std::array::from_fn(|_| Cursor(AtomicUsize::new(UNSTARTED))),
-            started: AtomicUsize::new(0),
+            next_start: AtomicUsize::new(0),
         }
     }
 }
@@ -40,7 +40,7 @@ impl Turns {
         let cursor = &self.cursors[parts::part()].0;
         let found = cursor.load(Ordering::Relaxed);
         let slot = match found {
-            UNSTARTED => self.started.fetch_add(1, Ordering::Relaxed) % slot_count,
+            UNSTARTED => self.next_start.fetch_add(1, Ordering::Relaxed) % slot_count,
             slot => slot,
         };
         Turn {
@@ -52,7 +52,7 @@ impl Turns {
 }
 
 impl Turn<'_> {
-    /// The slot whose turn it is. It may lie behind the last slot.
+    /// The slot whose turn it is. It may be greater than that of the last worker.
     #[inline]
     pub(crate) fn slot(&self) -> usize {
         self.slot

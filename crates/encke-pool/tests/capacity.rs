@@ -85,10 +85,11 @@ fn turns_go_on_behind_the_worker_that_was_picked_also_past_full_ones() {
     let mut held = slots(6);
     let order: Vec<_> = held.iter().map(|picked| picked.slot()).collect();
     assert_eq!(order, [0, 1, 2, 3, 0, 1]);
-    // Only 2 and 3 have room, then all but those.
+    // Only 2 and 3 have room.
     held.extend(slots(2));
     let order: Vec<_> = held[6..].iter().map(|picked| picked.slot()).collect();
     assert_eq!(order, [2, 3]);
+    // Now only 0 and 2 have.
     held.retain(|picked| picked.slot() % 2 == 1);
     let more = slots(4);
     let order: Vec<_> = more.iter().map(|picked| picked.slot()).collect();

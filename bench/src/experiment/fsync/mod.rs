@@ -9,10 +9,10 @@
 //! see it, so its delivery includes at least one fdatasync. At `accepted` it does not wait for the disk, however often the
 //! log syncs.
 //!
-//! Each server is compared with one whose log is in memory, under the same load. All servers run from beginning to end, and
-//! many short trials of them take turns, so that a change of the machine meets all alike. The server in memory has two trials
-//! in each round: the difference between the two is what the experiment cannot resolve. With each latency the probes read how
-//! long the threads on its way waited for a processor.
+//! Each server is compared with one whose log is in memory, at the same level and rate. All servers run from beginning to
+//! end, and many short trials of them take turns, so that noise of the machine reaches all of them. Each comparison has two
+//! trials in memory in each round: the difference between the two is what the experiment cannot resolve. With each latency
+//! the probes read how long the threads on its way waited for a processor.
 
 mod probe;
 mod run_queue;
@@ -45,7 +45,7 @@ struct FsyncReport {
     no_memory_disk: Option<String>,
 }
 
-/// A disk and a level, beside a log in memory at the same level and under the same load.
+/// A disk and a level, beside a log in memory at the same level and rate.
 #[derive(Debug, Clone, Serialize)]
 struct Comparison {
     disk: Disk,
@@ -108,7 +108,8 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
             comparisons.len(),
             phase.as_secs_f64()
         ));
-        // On this disk, the first trial of a round finds the rate of the load of the others.
+        // The first trial of a round appends as fast as it can. Its rate is that of the round's other trials, except for those of
+        // the slow disk and beside it.
         let mut rate = None;
         for comparison in &mut comparisons {
             if comparison.disk == Disk::Own {
@@ -173,7 +174,8 @@ impl Comparison {
         }
     }
 
-    /// Runs a trial of each side. A load without a rate takes that of the first trial.
+    /// Runs a trial of each side, in the opposite order if `backwards`. A load without a rate takes the measured rate of the
+    /// first trial.
     fn try_sides(
         &mut self,
         lab: &Lab<'_>,
@@ -321,8 +323,8 @@ const COMPARISONS: [(Disk, Level); 4] = [
     (Disk::Slow, Level::Accepted),
 ];
 
-/// The load on this disk: as few publishers as keep the log syncing without pause, each as fast as it is acknowledged. More
-/// would only keep the processors busy.
+/// The load on this disk: as few publishers as keep the log syncing without pause. More would only keep the processors busy.
+/// In the first trial of a round each appends again as soon as it has its acknowledgement; that sets the rate of the others.
 const LOAD: Load = Load {
     publishers: 8,
     rate: None,
