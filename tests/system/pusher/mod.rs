@@ -49,6 +49,9 @@ const SECOND: AppAccess = AppAccess {
     secret: "secret of the second app",
 };
 
+/// The message of a client that the server answers with `pusher:pong`.
+const PING: &str = "{\"event\":\"pusher:ping\",\"data\":{}}";
+
 impl PusherServer {
     fn start() -> PusherServer {
         PusherServer::start_with("", "")
@@ -205,7 +208,7 @@ fn established(mut client: WebSocketClient) -> (WebSocketClient, String) {
 fn leave(client: &mut WebSocketClient, channel: &str) {
     let data = json!({ "channel": channel });
     client.send(&json!({ "event": "pusher:unsubscribe", "data": data }).to_string());
-    let answer = client.ask("{\"event\":\"pusher:ping\",\"data\":{}}");
+    let answer = client.ask(PING);
     assert_eq!(answer["event"], "pusher:pong", "{answer}");
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::users::sign_in;
-use super::{FIRST, PusherServer, event, subscribe, succeeded, target};
+use super::{FIRST, PING, PusherServer, event, subscribe, succeeded, target};
 use crate::rig::websocket::WebSocketClient;
 use crate::rig::{JSON, path, serve};
 
@@ -16,7 +16,7 @@ fn a_client_beyond_the_rate_of_requests_comes_back_to_subscribe() {
     for address in [2, 3] {
         let (mut client, socket) = server.connect_on(server.encke.connect_from(address));
         for _ in 0..60 {
-            client.send("{\"event\":\"pusher:ping\",\"data\":{}}");
+            client.send(PING);
         }
         client.send(&match address {
             2 => subscribe("news", None),
@@ -248,7 +248,7 @@ fn a_message_that_means_nothing_closes_nothing() {
         );
     }
     let pong = json!({ "event": "pusher:pong", "data": "{}" });
-    assert_eq!(client.ask("{\"event\":\"pusher:ping\",\"data\":{}}"), pong);
+    assert_eq!(client.ask(PING), pong);
     client.send("{\"event\":\"pusher:pong\",\"data\":{}}");
     for channel in ["a", "b"] {
         assert_eq!(client.ask(&subscribe(channel, None)), succeeded(channel));

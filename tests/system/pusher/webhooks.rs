@@ -4,7 +4,7 @@ use aws_lc_rs::digest;
 use serde_json::{Value, json};
 
 use super::members::join;
-use super::{FIRST, PusherServer, hex, inner, subscribe, succeeded};
+use super::{FIRST, PING, PusherServer, hex, inner, subscribe, succeeded};
 
 use crate::rig::websocket::WebSocketClient;
 use crate::rig::{
@@ -348,14 +348,13 @@ fn what_clients_did_before_a_stop_or_an_upgrade_is_in_the_log() {
     assert_eq!(typed(&server), expected);
     // Events go on while connections move to the next process. What is delivered then may be lost.
     let [mut sender, _other] = pair(&server);
-    let ping = json!({ "event": "pusher:ping", "data": {} }).to_string();
     let upgrades = std::thread::scope(|scope| {
         let upgrade =
             scope.spawn(|| Ended::of(command(&["upgrade", "--json"]).arg(server.data.path())));
         let mut number = 20;
         while number < 200 || !upgrade.is_finished() {
             sender.send(&typing(number));
-            assert_eq!(sender.ask(&ping)["event"], "pusher:pong");
+            assert_eq!(sender.ask(PING)["event"], "pusher:pong");
             number += 1;
         }
         assert_eq!(upgrade.join().expect("it ends").code, Some(0));
